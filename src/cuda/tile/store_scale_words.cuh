@@ -30,6 +30,18 @@ __device__ __forceinline__ int stored_of_word(const ScaleLayout& layout) {
     return min(max(kTile >> log2_of(uint32_t(layout.block)), 1), 4);
 }
 
+// Stores the scale bytes of a compact tile that has all of them, 1 << log2_bytes a line, as store_scale_bytes does.
+template <int threads, class WordAt>
+__device__ __forceinline__ void store_whole_scale_bytes(uint8_t* to, const ScaleLayout& layout, int log2_bytes,
+                                                        const WordAt& word_at) {
+    const int byte = threadIdx.x & ((1 << log2_bytes) - 1), step = threads >> log2_bytes;
+    const int64_t step_bytes = step * layout.line_stride;
+    int line = threadIdx.x >> log2_bytes;
+    to += line * layout.line_stride + byte * layout.column_stride;
+#pragma unroll 2
+    for (; line < kTile; line += step, to += step_bytes) store_kept(to, uint8_t(word_at(line, byte / 4) >> byte % 4 * 8));
+}
+
 // Stores the scale words of a compact tile whose lines may begin at any byte: four lanes a word, so that a warp's bytes of a line
 // lie side by side.
 template <int threads, int most, class WordAt>
@@ -37,7 +49,10 @@ __device__ __forceinline__ void store_scale_bytes(uint8_t* scales, const ScaleTi
     const int in_word = stored_of_word(tile.layout), byte = threadIdx.x % 4;
     const int rows_log2 = log2_of(uint32_t(tile.layout.tile_rows));
     uint8_t* const to = scales + tile.offset(0, tile.column);
-#pragma unroll 4
+    const int log2_bytes = most == 2 && tile.layout.block == kNvBlock ? 3 : 2;
+    if (rows_log2 == 0 && in_word == 4 && tile.lines == kTile && tile.column + (1 << log2_bytes) <= tile.layout.columns)
+        return store_whole_scale_bytes<threads>(to, tile.layout, log2_bytes, word_at);
+#pragma unroll 1
     for (int first = 0; first < most * kTile; first += threads / 4) {
         const ScaleWord<most> at(tile.layout, first + threadIdx.x / 4);
         const uint32_t column = at.index * 4 + byte;
