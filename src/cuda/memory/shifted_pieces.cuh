@@ -44,6 +44,16 @@ __device__ __noinline__ inline uint4 load_cut_piece(const uint8_t* first, int by
     return {words[0], words[1], words[2], words[3]};
 }
 
+// Starts to copy piece `index` of a row to shared memory; zeros where the tile has no such row.
+__device__ __forceinline__ void start_piece(uint4* to, const ShiftedRow& row, int index, bool exists) {
+    const int piece = index * 16 - bytes_before(row.first);
+    if (exists && piece >= row.bytes) return;  // nothing of the row is there
+    if (!exists || row.may_read(piece))
+        copy_piece(to, row.first + piece, exists);
+    else
+        *to = load_cut_piece(row.first, row.bytes, piece);
+}
+
 // Returns eight elements of two neighbouring pieces, without the first bytes of them.
 template <class T>
 __device__ __forceinline__ Vector<T> vector_of_pieces(const uint4& low, const uint4& high, int bytes_before) {

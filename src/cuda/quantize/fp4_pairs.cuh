@@ -7,6 +7,7 @@
 #pragma once
 #include "cuda/quantize/fp4_chunks.cuh"
 #include "cuda/tile/pair_factors.cuh"
+#include "cuda/tile/shifted_tile.cuh"
 #include "cuda/tile/tile_source.cuh"
 
 namespace mxq::cuda::fp4_pairs {
@@ -38,7 +39,7 @@ struct Shared {
     alignas(16) PhiloxKeys keys;
     uint32_t maxima[kCells];       // of square tiles, as bits
     uint8_t cells[2][kCells];      // their scales, for each part
-    uint32_t scales[2][kTile][2];  // scale words of each part by line
+    alignas(16) uint32_t scales[2][kTile][2];  // scale words of each part by line
 };
 
 // How chunks of codes are stored, which a kernel is compiled for: all lines begin where 8 bytes can be stored at once; those

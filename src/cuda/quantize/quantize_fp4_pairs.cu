@@ -22,9 +22,9 @@
 // registers a thread, takes 2 to 4% of the time from MXFP4 and from squares of NVFP4, and costs its lines 3%. Whole tiles
 // are on their way before a block does anything else (EarlyTiles).
 //
-// Rows that begin anywhere come as pieces that are shifted (tile/tile_source.cuh), lines of codes that do leave as words of
-// two lanes, to nearest, else byte by byte (Stores). Kernels for what is all aligned know nothing of that: with it they ran
-// 2 to 3% more instructions, and NVFP4 took as much longer.
+// Rows that begin anywhere come as pieces that are shifted (tile/shifted_tile.cuh), lines of codes that do leave as aligned
+// eight bytes of two lanes, to nearest, else byte by byte (Stores). Kernels for what is all aligned know nothing of that:
+// with it they ran 2 to 3% more instructions, and NVFP4 took as much longer.
 #include "cuda/launch.h"
 #include "cuda/quantize/fp4_four_over_six.cuh"
 #include "cuda/quantize/fp4_pair_codes.cuh"
@@ -223,15 +223,22 @@ __device__ __forceinline__ bool load_tile(const Arguments& a, const TilePlace& p
                                           const PutTables& put_scale_tables) {
     const QuantizeProblem& p = a.problem;
     float amax = nvfp4 && !p.compute_amax ? table_amax(p, place.scope) : 0;
+    const bool wide = stores == Stores::Wide || a.wide_in;
+    uint4* const last = reinterpret_cast<uint4*>(shared.scales);  // which are made later
     if (!early) {
         const SourcePlace source(p, place, shared.place.group);
-        if (!start_copy(Bf16Source{}, shared.tile, p, source, stores == Stores::Wide || a.wide_in))
-            fill_shifted(shared.tile, p.source.plain, source);
+        if (wide)
+            copy_plain(shared.tile, p.source.plain, source);
+        else
+            start_shifted_tile(shared.tile, last, p, source);
     }
     describe_tile(p, place, shared.place);
     if (nvfp4 && p.compute_amax) amax = computed_table_amax(p, place.scope);
     const bool fast = put_scale_tables(amax);
-    wait_for_pieces();
+    if (wide)
+        wait_for_pieces();
+    else
+        shift_tile(shared.tile, last, p, SourcePlace(p, place, shared.place.group));
     __syncthreads();
     return fast;
 }

@@ -18,16 +18,6 @@ struct ShiftedRows {
     static __device__ __forceinline__ constexpr int row(int index) { return index < alike ? index : index - alike + apart; }
 };
 
-// Starts to copy piece `index` of a row to shared memory; zeros where the tile has no such row.
-__device__ __forceinline__ void start_piece(uint4* to, const ShiftedRow& row, int index, bool exists) {
-    const int piece = index * 16 - bytes_before(row.first);
-    if (exists && piece >= row.bytes) return;  // nothing of the row is there
-    if (!exists || row.may_read(piece))
-        copy_piece(to, row.first + piece, exists);
-    else
-        *to = load_cut_piece(row.first, row.bytes, piece);
-}
-
 // Starts to copy the pieces of a warp's rows in the middle of a matrix, all of whose bytes may be read, rows before and behind
 // them too.
 template <class Rows>
