@@ -1,6 +1,7 @@
-// The kernel of quantize_tile for aligned BF16 to the columnwise part of MXFP6, or to both, without groups and squares:
-// tiles in shared memory, elements that stay packed in pairs, as in quantize_fp4_pairs. Who reads what:
-// tile/shared_tile.cuh.
+// The kernel of quantize_tile for BF16 to the columnwise part of MXFP6, or to both, without groups and squares: tiles in
+// shared memory, elements that stay packed in pairs, as in quantize_fp4_pairs. Who reads what: tile/shared_tile.cuh. Rows
+// that are not aligned come as shifted pieces (tile/shifted_tile.cuh), and take it to the rowwise part alone, too; lines
+// that begin anywhere leave as the aligned pieces that lie in them and the bytes beside those, eight lanes a line.
 //
 //     rowwise      8 words of a row        -> maximum  -> scale    -> 16 codes, 3 words ---\     four lines of a warp, 24
 //     columnwise   16 words of two columns -> 2 maxima -> 2 scales -> 16 codes of each  ---+-->  pieces of 16 bytes
@@ -17,6 +18,7 @@
 #include "cuda/launch.h"
 #include "cuda/quantize/fp4_pairs.cuh"
 #include "cuda/tile/codes.cuh"
+#include "cuda/tile/shifted_tile.cuh"
 #include "cuda/types.cuh"
 
 namespace mxq::cuda {
@@ -33,6 +35,7 @@ struct Arguments {
     QuantizeProblem problem;
     Tiles tiles;
     ScaleSteps steps;
+    bool wide_in;
 };
 
 struct Shared {
@@ -179,12 +182,56 @@ struct Lines {
     }
 };
 
+// The same for lines that begin anywhere: eight lanes have one, which is stored a piece each and then byte by byte.
+struct ShiftedLines {
+    static constexpr int lanes = 32 / kWarpLines, line_bytes_put = kTile * 6 / 8;
+
+    uint32_t* put;
+    const uint8_t* take;  // the lane's line
+    uint8_t* to;
+    int lines, bytes;
+    uint32_t line_bytes;
+
+    __device__ __forceinline__ ShiftedLines(Shared& shared, const CodeTile& part, int apart)
+        : bytes((part.length * 6 + 7) / 8), line_bytes(uint32_t(part.line_bytes)) {
+        const int lane = threadIdx.x % 32, first = int(threadIdx.x / 32 * kChunk) + lane / lanes * apart;
+        uint4* const staged = shared.staged[threadIdx.x / 32][0];
+        put = reinterpret_cast<uint32_t*>(staged) + lane * kChunkWords;
+        take = reinterpret_cast<const uint8_t*>(staged) + lane / lanes * line_bytes_put;
+        to = part.codes + uint64_t(line_bytes) * uint32_t(first);
+        lines = part.lines - first;
+    }
+    __device__ __forceinline__ void put_chunk(uint32_t half, const uint32_t (&packed)[kChunkWords]) const {
+#pragma unroll
+        for (int i = 0; i < kChunkWords; i++) put[half * (kWarpPieces * 4) + i] = packed[i];
+    }
+    __device__ __forceinline__ void store(uint32_t half, int below) const {
+        if (below >= lines) return;
+        uint8_t* const line = to + uint64_t(line_bytes) * uint32_t(below);
+        const uint8_t* const from = take + half * (kWarpPieces * 16);
+        const int index = threadIdx.x % lanes, before = int(-reinterpret_cast<uintptr_t>(line) % 16);
+        const int whole = max(bytes - before, 0) / 16;  // pieces
+        if (index < whole) {
+            const auto* const words = reinterpret_cast<const uint32_t*>(from) + before / 4 + index * 4;
+            const int bits = before % 4 * 8;
+            const uint32_t behind = bits == 0 ? 0 : words[4];
+            const uint4 piece = {__funnelshift_r(words[0], words[1], bits), __funnelshift_r(words[1], words[2], bits),
+                                 __funnelshift_r(words[2], words[3], bits), __funnelshift_r(words[3], behind, bits)};
+            __stwb(reinterpret_cast<uint4*>(line + before + index * 16), piece);
+        }
+        for (int i = index; i < bytes - whole * 16; i += lanes) {
+            const int byte = i < before ? i : i + whole * 16;
+            line[byte] = from[byte];
+        }
+    }
+};
+
 // Puts the scale of the lane's chunk into its line's word, by the first of the two lanes of a block.
 __device__ __forceinline__ void put_scale(uint32_t& word, uint32_t scale) {
     if (chunk_of_lane() % 2 == 0) reinterpret_cast<uint8_t*>(&word)[chunk_of_lane() / 2] = uint8_t(scale);
 }
 
-template <class E, bool usual>
+template <class E, bool usual, class Lines>
 __device__ __forceinline__ void emit_rows(const Arguments& a, Shared& shared, const CodeTile& to) {
     const RowReader<Bf16> rows(shared.tile, row_of_step(0), chunk_of_lane());
     const Lines lines(shared, to, 1);
@@ -202,7 +249,7 @@ __device__ __forceinline__ void emit_rows(const Arguments& a, Shared& shared, co
     }
 }
 
-template <class E, bool usual>
+template <class E, bool usual, class Lines>
 __device__ __forceinline__ void emit_columns(const Arguments& a, Shared& shared, const CodeTile& to) {
     static_assert(kChunkSteps == 4);
     const int first = column_pair_word<Bf16>(column_of_step<Bf16>(0), chunk_of_lane());
@@ -234,21 +281,33 @@ __device__ __forceinline__ void store_scales(const QuantizedPart& part, const Pa
 
 }  // namespace six_bits
 
-template <class E, bool usual>
+template <class E, bool usual, class Lines>
 __global__ void __launch_bounds__(kChunkThreads, 5) quantize_six_bits_kernel(const __grid_constant__ six_bits::Arguments a) {
+    constexpr bool wide = std::is_same_v<Lines, six_bits::Lines>;
     extern __shared__ __align__(128) uint4 memory[];
     auto& shared = *reinterpret_cast<six_bits::Shared*>(memory);
     const QuantizeProblem& p = a.problem;
     const bool early = start_early(shared.tile, a.early);
     TilePlace place;
     if (!find_tile(a.tiles, p.grouped, shared.place.group, place)) return;
-    if (!early) copy_plain(shared.tile, p.source.plain, SourcePlace(p, place, shared.place.group));
+    uint4* const last = shared.staged[0][0];
+    static_assert(sizeof(shared.staged) >= kTile * sizeof(uint4));
+    if (!early) {
+        const SourcePlace source(p, place, shared.place.group);
+        if (wide || a.wide_in)
+            copy_plain(shared.tile, p.source.plain, source);
+        else
+            start_shifted_tile(shared.tile, last, p, source);
+    }
     describe_tile(p, place, shared.place);
-    wait_for_pieces();
+    if (wide || a.wide_in)
+        wait_for_pieces();
+    else
+        shift_tile(shared.tile, last, p, SourcePlace(p, place, shared.place.group));
     __syncthreads();
     const PartPlace &rowwise = shared.place.parts[kRowwisePart], &columnwise = shared.place.parts[kColumnwisePart];
-    if (p.has_rowwise) six_bits::emit_rows<E, usual>(a, shared, rowwise.codes);
-    if (p.has_columnwise) six_bits::emit_columns<E, usual>(a, shared, columnwise.codes);
+    if (p.has_rowwise) six_bits::emit_rows<E, usual, Lines>(a, shared, rowwise.codes);
+    if (p.has_columnwise) six_bits::emit_columns<E, usual, Lines>(a, shared, columnwise.codes);
     __syncthreads();
     if (p.has_rowwise) six_bits::store_scales(p.rowwise, rowwise, shared.scales[0]);
     if (p.has_columnwise) six_bits::store_scales(p.columnwise, columnwise, shared.scales[1]);
@@ -261,17 +320,24 @@ inline bool six_bits_are_usual(const QuantizeProblem& p) {
     return p.scale_rounding == ScaleRounding::Rceil && p.nonfinite == Nonfinite::Propagate;
 }
 
-// Returns whether the kernel takes a problem of BF16: lines of all parts must begin where 16 bytes can be stored at once.
+// Returns whether the kernel takes a problem of BF16. Aligned rows to the rowwise part alone are quantize_rowwise's.
 inline bool fits_six_bits(const QuantizeProblem& p) {
-    const auto fits = [](const QuantizedPart& part) {
-        return code_access(part, false).bytes == 16 && part.line_bytes < (int64_t(1) << 32);
+    const auto fits = [](bool exists, const QuantizedPart& part) { return !exists || part.line_bytes < (int64_t(1) << 32); };
+    return p.format->bits == 6 && !p.grouped.set() && p.tile.length == kMxBlock && !p.square_tiles &&
+           fits(p.has_rowwise, p.rowwise) && fits(p.has_columnwise, p.columnwise);
+}
+
+// Returns whether rows and lines of all parts begin where 16 bytes can be moved at once.
+inline bool six_bits_are_wide(const QuantizeProblem& p) {
+    const auto is_wide = [](bool exists, const QuantizedPart& part) {
+        return !exists || code_access(part, false).bytes == 16;
     };
-    return p.format->bits == 6 && p.has_columnwise && !p.grouped.set() && p.tile.length == kMxBlock && !p.square_tiles &&
-           is_wide_tile_source(p) && fits(p.columnwise) && (!p.has_rowwise || fits(p.rowwise));
+    return is_wide_tile_source(p) && is_wide(p.has_rowwise, p.rowwise) && is_wide(p.has_columnwise, p.columnwise);
 }
 
 inline six_bits::Arguments six_bit_arguments(const QuantizeProblem& p) {
-    return {early_tiles(p, true), p, Tiles(p), scale_steps_of(p)};
+    const bool wide_in = is_wide_tile_source(p);
+    return {early_tiles(p, wide_in), p, Tiles(p), scale_steps_of(p), wide_in};
 }
 
 }  // namespace mxq::cuda

@@ -13,7 +13,7 @@
 //
 // Few elements of BF16 to the columnwise part of MXFP8 1x32, or to both, go another way: quantize_squares.cuh. BF16 to
 // columns of 8 bits without groups goes two tiles at a time: quantize_tall.cuh; to MXFP8 1x32 with groups, in bands:
-// quantize_bands.cuh. Aligned BF16 to columns of MXFP6 without groups stays packed in pairs: quantize_six_bits.cuh. BF16
+// quantize_bands.cuh. BF16 to MXFP6 without groups stays packed in pairs: quantize_six_bits.cuh. Other BF16
 // rows that are not aligned come through shared memory (tile/shifted_patch.cuh), lines of codes that are not leave in
 // shifted pieces (tile/codes.cuh).
 //
@@ -83,20 +83,21 @@ constexpr KernelEntry<Element, SquareArguments> square_kernels[] = {
 
 struct SixBitKey {
     Element element;
-    bool usual;
+    bool usual, wide;
     bool operator==(const SixBitKey&) const = default;
 };
 
-template <class E, bool usual>
+template <class E, bool usual, bool wide>
 constexpr KernelEntry<SixBitKey, six_bits::Arguments> six_bit_entry(Element element) {
-    return {{element, usual}, quantize_six_bits_kernel<E, usual>, kChunkThreads, sizeof(six_bits::Shared)};
+    using Lines = std::conditional_t<wide, six_bits::Lines, six_bits::ShiftedLines>;
+    return {{element, usual, wide}, quantize_six_bits_kernel<E, usual, Lines>, kChunkThreads, sizeof(six_bits::Shared)};
 }
 
 constexpr KernelEntry<SixBitKey, six_bits::Arguments> six_bit_kernels[] = {
-    six_bit_entry<E2M3, true>(Element::E2M3),
-    six_bit_entry<E2M3, false>(Element::E2M3),
-    six_bit_entry<E3M2, true>(Element::E3M2),
-    six_bit_entry<E3M2, false>(Element::E3M2),
+    six_bit_entry<E2M3, true, true>(Element::E2M3),  six_bit_entry<E2M3, false, true>(Element::E2M3),
+    six_bit_entry<E3M2, true, true>(Element::E3M2),  six_bit_entry<E3M2, false, true>(Element::E3M2),
+    six_bit_entry<E2M3, true, false>(Element::E2M3), six_bit_entry<E2M3, false, false>(Element::E2M3),
+    six_bit_entry<E3M2, true, false>(Element::E3M2), six_bit_entry<E3M2, false, false>(Element::E3M2),
 };
 
 using BandKernel = void (*)(BandArguments);
@@ -160,8 +161,8 @@ bool launch_six_bits(const Context& context, const QuantizeProblem& problem, con
     if (!is_bf16(problem) || !fits_six_bits(problem)) return false;
     const six_bits::Arguments a = six_bit_arguments(problem);
     if (a.tiles.count() > 0)
-        launch(context, six_bit_kernels, {problem.format->element, six_bits_are_usual(problem)}, "quantize_tile",
-               a.tiles.grid(), call.stream, a);
+        launch(context, six_bit_kernels, {problem.format->element, six_bits_are_usual(problem), six_bits_are_wide(problem)},
+               "quantize_tile", a.tiles.grid(), call.stream, a);
     return true;
 }
 
