@@ -54,4 +54,59 @@ __device__ __forceinline__ Group find_ordered_group_tile(const GroupedRows& grou
     return found;
 }
 
+// Returns the groups of `count` group tiles from `first` on, a lane each, by one warp: lane i has that of tile
+// first + i % count. Of each that does not exist the index is -1.
+template <uint32_t count, class Units>
+__device__ __forceinline__ Group find_ordered_group_tiles(const GroupedRows& grouped, const Units& units, uint32_t first) {
+    const uint32_t wanted = first + threadIdx.x % count;
+    const int groups = grouped.groups.count;
+    uint32_t before = 0, sums[kGroupSums] = {};  // tiles before the 32 groups; of a sum, what the lane's groups give
+    LaneGroup here(grouped, 0), next(grouped, 32);
+    bool ordered = true;
+    Group found{-1, 0, 0, {}};
+#pragma unroll 1
+    for (int base = 0; base < groups && before < first + count; base += 32) {
+        const LaneGroup behind(grouped, base + 64);
+        const uint32_t tiles = units.group_tiles(here.rows()), all = __reduce_add_sync(kAllLanes, tiles);
+        ordered = ordered && here.is_ordered();
+        if (before + all > first) {  // some are here
+            const uint32_t passed = before + scan_lanes<Scan::Sum>(tiles);
+            int owner = 0;  // the lane's: so many groups are passed
+#pragma unroll
+            for (uint32_t i = 0; i < count; i++) {
+                const int of_tile = __popc(__ballot_sync(kAllLanes, passed <= first + i));
+                if (threadIdx.x % count == i) owner = of_tile;
+            }
+            const bool is_here = owner < 32 && before <= wanted;
+            const auto take = [&](uint32_t& to, uint32_t value) {
+                const uint32_t of_owner = __shfl_sync(kAllLanes, value, owner);
+                if (is_here) to = of_owner;
+            };
+            if (is_here) found.index = base + owner;
+            take(found.rows, here.rows());
+            take(found.first_group_tile, passed - tiles);
+#pragma unroll
+            for (int i = 0; i < kGroupSums; i++) {  // rows that are not rounded up begin where ends say
+                if (units.at[i] == 1) {
+                    take(found.starts[i], here.start);
+                } else {
+                    const uint32_t own = units.round_up(i, here.rows());
+                    take(found.starts[i], __reduce_add_sync(kAllLanes, sums[i]) + scan_lanes<Scan::Sum>(own) - own);
+                }
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < kGroupSums; i++) sums[i] += units.round_up(i, here.rows());
+        before += all;
+        here = next, next = behind;
+    }
+    if (__all_sync(kAllLanes, ordered)) return found;
+#pragma unroll 1
+    for (uint32_t i = 0; i < count; i++) {
+        const Group of_tile = find_group_by<GroupBy::Tile>(grouped, units, first + i);
+        if (threadIdx.x % count == i) found = of_tile;
+    }
+    return found;
+}
+
 }  // namespace mxq::cuda

@@ -1,7 +1,11 @@
-// The kernel of quantize_tile for BF16 to the columnwise part of MXFP6, or to both, without groups and squares: tiles in
-// shared memory, elements that stay packed in pairs, as in quantize_fp4_pairs. Who reads what: tile/shared_tile.cuh. Rows
-// that are not aligned come as shifted pieces (tile/shifted_tile.cuh), and take it to the rowwise part alone, too; lines
-// that begin anywhere leave as the aligned pieces that lie in them and the bytes beside those, eight lanes a line.
+// The kernels of quantize_tile for BF16 to MXFP6 without squares: tiles in shared memory, elements that stay packed in pairs,
+// as in quantize_fp4_pairs. Who reads what: tile/shared_tile.cuh.
+//
+//     without groups   to the columnwise part or both; of rows that are not aligned, which come as shifted pieces
+//                      (tile/shifted_tile.cuh), to the rowwise part alone, too. Lines that begin anywhere leave as the
+//                      aligned pieces that lie in them and the bytes beside those, eight lanes a line
+//     with groups      aligned rows to the columnwise part or both: a tile is four bands of 32 rows of any groups, and a block
+//                      takes up to four tiles side by side (tile/shared_bands.cuh)
 //
 //     rowwise      8 words of a row        -> maximum  -> scale    -> 16 codes, 3 words ---\     four lines of a warp, 24
 //     columnwise   16 words of two columns -> 2 maxima -> 2 scales -> 16 codes of each  ---+-->  pieces of 16 bytes
@@ -9,6 +13,7 @@
 //     a warp's     lane   0   1   2   3   4   5   6   7          8 ...
 //     chunks       line 0 |12 |12 |12 |12 |12 |12 |12 |12 bytes| line 1 ...           put in shared memory by words,
 //     pieces              |  16 |  16 |  16 |  16 |  16 |  16  | ...                  96 bytes a line, stored by 24 lanes
+//     of groups           | 8| 8| 8| 8| 8| 8| 8| 8| 8| 8| 8| 8| ...                   where lines begin at 8 bytes: in two
 //
 // Bytes an element: 2 read once, 0.78 written for each part. Columns take as long as a kernel that only moves these bytes;
 // both parts are bound by arithmetic, 7 operations an element in the loop of rows and 7.6 in that of columns (machine code
@@ -18,6 +23,7 @@
 #include "cuda/launch.h"
 #include "cuda/quantize/fp4_pairs.cuh"
 #include "cuda/tile/codes.cuh"
+#include "cuda/tile/shared_bands.cuh"
 #include "cuda/tile/shifted_tile.cuh"
 #include "cuda/types.cuh"
 
@@ -38,9 +44,18 @@ struct Arguments {
     bool wide_in;
 };
 
+struct BandArguments {
+    QuantizeProblem problem;
+    BandTiles<kBand> tiles;
+    ScaleSteps steps;
+};
+
 struct Shared {
     ChunkTile<Bf16> tile;
-    SharedPlace place;
+    union {
+        SharedPlace place;
+        TileBands<kBand> bands;
+    };
     uint4 staged[kWarps][2][kWarpPieces];  // chunks of a warp's lines, in two halves that take turns
     uint32_t scales[2][kTile];             // scale words of each part by line
 };
@@ -55,7 +70,7 @@ struct Block {
 };
 
 // Returns the largest magnitudes of both halves of the words, over the two chunks of a block, which neighbouring lanes hold.
-template <bool usual, int count>
+template <bool usual, class Arguments, int count>
 __device__ __forceinline__ uint32_t block_maxima(const Arguments& a, const uint32_t (&words)[count]) {
     uint32_t largest;
     if constexpr (usual)
@@ -67,7 +82,7 @@ __device__ __forceinline__ uint32_t block_maxima(const Arguments& a, const uint3
 
 // Returns the block of a maximum, either half of the word. By RCEIL no scale is 254, which alone has a subnormal reciprocal,
 // and under the NaN 255 any factor will do.
-template <class E, bool usual>
+template <class E, bool usual, class Arguments>
 __device__ __forceinline__ Block block_of(const Arguments& a, uint32_t maxima, int half) {
     const uint32_t amax = magnitude_bits<Bf16>(maxima, half);
     if constexpr (usual) {
@@ -153,37 +168,63 @@ __device__ __forceinline__ void column_codes(const uint32_t (&words)[kChunk], co
 
 // ---- Lines -----------------------------------------------------------------------------------------------------------
 
+// What lines are stored in: pieces of 16 bytes; the same, but half a piece at the end of a line of bands; pieces of 8 bytes,
+// where lines begin at multiples of no more; of lines that begin anywhere, the pieces of 16 bytes that lie in them.
+enum class Pieces { Whole, WholeAndHalf, Halves, Shifted };
+
 // The way of a warp's chunks to memory, of four lines of a part at a time, `apart` lines one from the next.
+template <Pieces pieces>
 struct Lines {
+    static constexpr int kBytes = kTile * 6 / 8, kSize = pieces == Pieces::Halves ? 8 : 16;
+
     uint32_t* put;      // the lane's chunk in shared memory
     const uint4* take;  // the lane's piece
     uint8_t* to;        // the piece in the first of its lines
     int lines;          // from the first on
     uint32_t line_bytes;
+    bool is_cut;      // of a whole piece only half exists
+    uint32_t second;  // of halves: how far the lane's second lies behind, and its lines
+    int second_lines;
 
     __device__ __forceinline__ Lines(Shared& shared, const CodeTile& part, int apart)
-        : line_bytes(uint32_t(part.line_bytes)) {
-        const int lane = threadIdx.x % 32, byte = lane % kLinePieces * int(sizeof(uint4));
-        const int first = int(threadIdx.x / 32 * kChunk) + lane / kLinePieces * apart;
+        : line_bytes(uint32_t(part.line_bytes)), is_cut(false), second(0), second_lines(0) {
+        const int lane = threadIdx.x % 32, line = lane * kSize / kBytes, byte = lane * kSize % kBytes;
+        const int first = int(threadIdx.x / 32 * kChunk) + line * apart, left = (part.length * 6 + 7) / 8 - byte;
         uint4* const staged = shared.staged[threadIdx.x / 32][0];
         put = reinterpret_cast<uint32_t*>(staged) + lane * kChunkWords;
-        take = staged + lane;
+        take = reinterpret_cast<const uint4*>(reinterpret_cast<const uint8_t*>(staged) + lane * kSize);
         to = part.codes + uint64_t(line_bytes) * uint32_t(first) + byte;
-        lines = lane < kWarpPieces && byte < (part.length * 6 + 7) / 8 ? part.lines - first : 0;
+        lines = line < kWarpLines && left > 0 ? part.lines - first : 0;
+        is_cut = left < kSize;
+        if (pieces != Pieces::Halves) return;
+        const int at = (lane + 32) * kSize, below = (at / kBytes - line) * apart;
+        second = uint32_t(below) * line_bytes + uint32_t(at % kBytes - byte);
+        second_lines = at / kBytes < kWarpLines && at % kBytes < left + byte ? part.lines - first - below : 0;
     }
     __device__ __forceinline__ void put_chunk(uint32_t half, const uint32_t (&packed)[kChunkWords]) const {
 #pragma unroll
         for (int i = 0; i < kChunkWords; i++) put[half * (kWarpPieces * 4) + i] = packed[i];
     }
-    // Stores the lane's piece of the line `below` its first.
+    // Stores the lane's pieces of the line `below` its first.
     __device__ __forceinline__ void store(uint32_t half, int below) const {
-        if (below < lines)
-            __stwb(reinterpret_cast<uint4*>(to + uint64_t(line_bytes) * uint32_t(below)), take[half * kWarpPieces]);
+        uint8_t* const at = to + uint64_t(line_bytes) * uint32_t(below);
+        const uint4* const from = take + half * kWarpPieces;
+        const auto* const halves = reinterpret_cast<const uint2*>(from);
+        if constexpr (pieces == Pieces::Halves) {
+            if (below < lines) __stwb(reinterpret_cast<uint2*>(at), halves[0]);
+            if (below < second_lines) __stwb(reinterpret_cast<uint2*>(at + second), halves[32]);
+        } else if (below < lines) {
+            if (pieces == Pieces::WholeAndHalf && is_cut)
+                __stwb(reinterpret_cast<uint2*>(at), halves[0]);
+            else
+                __stwb(reinterpret_cast<uint4*>(at), *from);
+        }
     }
 };
 
 // The same for lines that begin anywhere: eight lanes have one, which is stored a piece each and then byte by byte.
-struct ShiftedLines {
+template <>
+struct Lines<Pieces::Shifted> {
     static constexpr int lanes = 32 / kWarpLines, line_bytes_put = kTile * 6 / 8;
 
     uint32_t* put;
@@ -192,7 +233,7 @@ struct ShiftedLines {
     int lines, bytes;
     uint32_t line_bytes;
 
-    __device__ __forceinline__ ShiftedLines(Shared& shared, const CodeTile& part, int apart)
+    __device__ __forceinline__ Lines(Shared& shared, const CodeTile& part, int apart)
         : bytes((part.length * 6 + 7) / 8), line_bytes(uint32_t(part.line_bytes)) {
         const int lane = threadIdx.x % 32, first = int(threadIdx.x / 32 * kChunk) + lane / lanes * apart;
         uint4* const staged = shared.staged[threadIdx.x / 32][0];
@@ -231,10 +272,10 @@ __device__ __forceinline__ void put_scale(uint32_t& word, uint32_t scale) {
     if (chunk_of_lane() % 2 == 0) reinterpret_cast<uint8_t*>(&word)[chunk_of_lane() / 2] = uint8_t(scale);
 }
 
-template <class E, bool usual, class Lines>
+template <class E, bool usual, Pieces pieces, class Arguments>
 __device__ __forceinline__ void emit_rows(const Arguments& a, Shared& shared, const CodeTile& to) {
     const RowReader<Bf16> rows(shared.tile, row_of_step(0), chunk_of_lane());
-    const Lines lines(shared, to, 1);
+    const Lines<pieces> lines(shared, to, 1);
 #pragma unroll 1
     for (int i = 0; i < kChunkSteps; i++) {
         uint32_t words[kPairs], packed[kChunkWords];
@@ -249,12 +290,12 @@ __device__ __forceinline__ void emit_rows(const Arguments& a, Shared& shared, co
     }
 }
 
-template <class E, bool usual, class Lines>
+template <class E, bool usual, Pieces pieces, class Arguments>
 __device__ __forceinline__ void emit_columns(const Arguments& a, Shared& shared, const CodeTile& to) {
     static_assert(kChunkSteps == 4);
     const int first = column_pair_word<Bf16>(column_of_step<Bf16>(0), chunk_of_lane());
     const int second = column_pair_word<Bf16>(column_of_step<Bf16>(2), chunk_of_lane());
-    const Lines lines(shared, to, 2);
+    const Lines<pieces> lines(shared, to, 2);
 #pragma unroll 1
     for (int i = 0; i < kChunkSteps; i += 2) {
         uint32_t words[kChunk], packed[2][kChunkWords];
@@ -274,6 +315,28 @@ __device__ __forceinline__ void emit_columns(const Arguments& a, Shared& shared,
     }
 }
 
+// Makes the rowwise part of the warp's rows, and what pads its group behind the last band.
+template <class E, bool usual>
+__device__ __forceinline__ void emit_band_rows(const BandArguments& a, Shared& shared) {
+    const QuantizeProblem& p = a.problem;
+    const PlacedBand& at = shared.bands.of_warp();
+    if (!at.band.exists()) return;
+    emit_rows<E, usual, Pieces::Whole>(a, shared, rows_of_band(p, shared.bands));
+    __syncwarp();
+    store_row_scales(p.rowwise, shared.bands, [&](int line, int) { return shared.scales[0][line]; });
+    if (at.band.rows_behind > 0) store_rows_behind<kBand>(p.rowwise, at, shared.bands.columns.lines);
+}
+
+// Stores the columnwise scales of a tile of bands.
+__device__ __forceinline__ void store_band_columns(const QuantizedPart& part, const Shared& shared) {
+    const uint32_t(&words)[kTile] = shared.scales[1];
+    const int shift = shared.bands.place_of_warp() * 8;
+    if (part.layout.swizzled)
+        store_swizzled_columns(shared.bands, [&](int line) { return words[line] >> shift; });
+    else
+        store_compact_columns(part, shared.bands, [&](int line, int) { return words[line]; });
+}
+
 __device__ __forceinline__ void store_scales(const QuantizedPart& part, const PartPlace& place,
                                              const uint32_t (&words)[kTile]) {
     store_scale_words<kChunkThreads, 1>(part, place, [&](int line, int) { return words[line]; });
@@ -281,9 +344,9 @@ __device__ __forceinline__ void store_scales(const QuantizedPart& part, const Pa
 
 }  // namespace six_bits
 
-template <class E, bool usual, class Lines>
+template <class E, bool usual, six_bits::Pieces pieces>
 __global__ void __launch_bounds__(kChunkThreads, 5) quantize_six_bits_kernel(const __grid_constant__ six_bits::Arguments a) {
-    constexpr bool wide = std::is_same_v<Lines, six_bits::Lines>;
+    constexpr bool wide = pieces == six_bits::Pieces::Whole;
     extern __shared__ __align__(128) uint4 memory[];
     auto& shared = *reinterpret_cast<six_bits::Shared*>(memory);
     const QuantizeProblem& p = a.problem;
@@ -306,11 +369,31 @@ __global__ void __launch_bounds__(kChunkThreads, 5) quantize_six_bits_kernel(con
         shift_tile(shared.tile, last, p, SourcePlace(p, place, shared.place.group));
     __syncthreads();
     const PartPlace &rowwise = shared.place.parts[kRowwisePart], &columnwise = shared.place.parts[kColumnwisePart];
-    if (p.has_rowwise) six_bits::emit_rows<E, usual, Lines>(a, shared, rowwise.codes);
-    if (p.has_columnwise) six_bits::emit_columns<E, usual, Lines>(a, shared, columnwise.codes);
+    if (p.has_rowwise) six_bits::emit_rows<E, usual, pieces>(a, shared, rowwise.codes);
+    if (p.has_columnwise) six_bits::emit_columns<E, usual, pieces>(a, shared, columnwise.codes);
     __syncthreads();
     if (p.has_rowwise) six_bits::store_scales(p.rowwise, rowwise, shared.scales[0]);
     if (p.has_columnwise) six_bits::store_scales(p.columnwise, columnwise, shared.scales[1]);
+}
+
+// Takes four bands of 32 rows, of whatever groups.
+template <class E, bool usual, six_bits::Pieces pieces>
+__global__ void __launch_bounds__(kChunkThreads, 5)
+    quantize_six_bit_bands_kernel(const __grid_constant__ six_bits::BandArguments a) {
+    extern __shared__ __align__(128) uint4 memory[];
+    auto& shared = *reinterpret_cast<six_bits::Shared*>(memory);
+    const QuantizeProblem& p = a.problem;
+    if (!copy_bands(shared.tile, p, a.tiles)) return;
+    describe_bands(p, a.tiles, shared.bands);
+#pragma unroll 1
+    do {
+        wait_for_pieces();
+        __syncthreads();
+        if (p.has_rowwise) six_bits::emit_band_rows<E, usual>(a, shared);
+        six_bits::emit_columns<E, usual, pieces>(a, shared, shared.bands.columns);
+        __syncthreads();
+        six_bits::store_band_columns(p.columnwise, shared);
+    } while (copy_next_bands(shared.tile, p, a.tiles, shared.bands));
 }
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
@@ -320,24 +403,38 @@ inline bool six_bits_are_usual(const QuantizeProblem& p) {
     return p.scale_rounding == ScaleRounding::Rceil && p.nonfinite == Nonfinite::Propagate;
 }
 
-// Returns whether the kernel takes a problem of BF16. Aligned rows to the rowwise part alone are quantize_rowwise's.
-inline bool fits_six_bits(const QuantizeProblem& p) {
-    const auto fits = [](bool exists, const QuantizedPart& part) { return !exists || part.line_bytes < (int64_t(1) << 32); };
-    return p.format->bits == 6 && !p.grouped.set() && p.tile.length == kMxBlock && !p.square_tiles &&
-           fits(p.has_rowwise, p.rowwise) && fits(p.has_columnwise, p.columnwise);
-}
-
-// Returns whether rows and lines of all parts begin where 16 bytes can be moved at once.
-inline bool six_bits_are_wide(const QuantizeProblem& p) {
+// Returns what lines are stored in. Lines of groups stand side by side.
+inline six_bits::Pieces six_bit_pieces(const QuantizeProblem& p) {
+    const bool grouped = p.grouped.set();
     const auto is_wide = [](bool exists, const QuantizedPart& part) {
         return !exists || code_access(part, false).bytes == 16;
     };
-    return is_wide_tile_source(p) && is_wide(p.has_rowwise, p.rowwise) && is_wide(p.has_columnwise, p.columnwise);
+    const bool wide = is_wide(p.has_columnwise, p.columnwise);
+    if (grouped) return wide ? six_bits::Pieces::WholeAndHalf : six_bits::Pieces::Halves;
+    return wide && is_wide_tile_source(p) && is_wide(p.has_rowwise, p.rowwise) ? six_bits::Pieces::Whole
+                                                                               : six_bits::Pieces::Shifted;
+}
+
+// Returns whether a kernel takes a problem of BF16. Of groups, lines of rows must begin where 16 bytes can be stored at once,
+// those of columns where 8 can. Aligned rows to the rowwise part alone are quantize_rowwise's.
+inline bool fits_six_bits(const QuantizeProblem& p) {
+    if (p.format->bits != 6 || p.tile.length != kMxBlock || p.square_tiles) return false;
+    const auto fits = [&](bool exists, const QuantizedPart& part) {
+        if (!exists) return true;
+        if (part.line_bytes >= int64_t(1) << 29) return false;
+        return !p.grouped.set() || code_access(part, true).bytes >= (part.columnwise ? 8 : 16);
+    };
+    if (!fits(p.has_rowwise, p.rowwise) || !fits(p.has_columnwise, p.columnwise)) return false;
+    return !p.grouped.set() || (p.has_columnwise && is_wide_tile_source(p) && fits_shared_bands(p));
 }
 
 inline six_bits::Arguments six_bit_arguments(const QuantizeProblem& p) {
     const bool wide_in = is_wide_tile_source(p);
     return {early_tiles(p, wide_in), p, Tiles(p), scale_steps_of(p), wide_in};
+}
+
+inline six_bits::BandArguments six_bit_band_arguments(const QuantizeProblem& p) {
+    return {p, BandTiles<kBand>(p), scale_steps_of(p)};
 }
 
 }  // namespace mxq::cuda

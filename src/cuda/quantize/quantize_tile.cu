@@ -13,7 +13,7 @@
 //
 // Few elements of BF16 to the columnwise part of MXFP8 1x32, or to both, go another way: quantize_squares.cuh. BF16 to
 // columns of 8 bits without groups goes two tiles at a time: quantize_tall.cuh; to MXFP8 1x32 with groups, in bands:
-// quantize_bands.cuh. BF16 to MXFP6 without groups stays packed in pairs: quantize_six_bits.cuh. Other BF16
+// quantize_bands.cuh. BF16 to MXFP6 stays packed in pairs, columns of groups of it in bands: quantize_six_bits.cuh. Other BF16
 // rows that are not aligned come through shared memory (tile/shifted_patch.cuh), lines of codes that are not leave in
 // shifted pieces (tile/codes.cuh).
 //
@@ -83,21 +83,42 @@ constexpr KernelEntry<Element, SquareArguments> square_kernels[] = {
 
 struct SixBitKey {
     Element element;
-    bool usual, wide;
+    bool usual;
+    six_bits::Pieces pieces;
     bool operator==(const SixBitKey&) const = default;
 };
 
-template <class E, bool usual, bool wide>
+template <class E, bool usual, six_bits::Pieces pieces>
 constexpr KernelEntry<SixBitKey, six_bits::Arguments> six_bit_entry(Element element) {
-    using Lines = std::conditional_t<wide, six_bits::Lines, six_bits::ShiftedLines>;
-    return {{element, usual, wide}, quantize_six_bits_kernel<E, usual, Lines>, kChunkThreads, sizeof(six_bits::Shared)};
+    return {{element, usual, pieces}, quantize_six_bits_kernel<E, usual, pieces>, kChunkThreads, sizeof(six_bits::Shared)};
 }
 
 constexpr KernelEntry<SixBitKey, six_bits::Arguments> six_bit_kernels[] = {
-    six_bit_entry<E2M3, true, true>(Element::E2M3),  six_bit_entry<E2M3, false, true>(Element::E2M3),
-    six_bit_entry<E3M2, true, true>(Element::E3M2),  six_bit_entry<E3M2, false, true>(Element::E3M2),
-    six_bit_entry<E2M3, true, false>(Element::E2M3), six_bit_entry<E2M3, false, false>(Element::E2M3),
-    six_bit_entry<E3M2, true, false>(Element::E3M2), six_bit_entry<E3M2, false, false>(Element::E3M2),
+    six_bit_entry<E2M3, true, six_bits::Pieces::Whole>(Element::E2M3),
+    six_bit_entry<E2M3, false, six_bits::Pieces::Whole>(Element::E2M3),
+    six_bit_entry<E3M2, true, six_bits::Pieces::Whole>(Element::E3M2),
+    six_bit_entry<E3M2, false, six_bits::Pieces::Whole>(Element::E3M2),
+    six_bit_entry<E2M3, true, six_bits::Pieces::Shifted>(Element::E2M3),
+    six_bit_entry<E2M3, false, six_bits::Pieces::Shifted>(Element::E2M3),
+    six_bit_entry<E3M2, true, six_bits::Pieces::Shifted>(Element::E3M2),
+    six_bit_entry<E3M2, false, six_bits::Pieces::Shifted>(Element::E3M2),
+};
+
+template <class E, bool usual, six_bits::Pieces pieces>
+constexpr KernelEntry<SixBitKey, six_bits::BandArguments> six_bit_band_entry(Element element) {
+    return {
+        {element, usual, pieces}, quantize_six_bit_bands_kernel<E, usual, pieces>, kChunkThreads, sizeof(six_bits::Shared)};
+}
+
+constexpr KernelEntry<SixBitKey, six_bits::BandArguments> six_bit_band_kernels[] = {
+    six_bit_band_entry<E2M3, true, six_bits::Pieces::WholeAndHalf>(Element::E2M3),
+    six_bit_band_entry<E2M3, true, six_bits::Pieces::Halves>(Element::E2M3),
+    six_bit_band_entry<E2M3, false, six_bits::Pieces::WholeAndHalf>(Element::E2M3),
+    six_bit_band_entry<E2M3, false, six_bits::Pieces::Halves>(Element::E2M3),
+    six_bit_band_entry<E3M2, true, six_bits::Pieces::WholeAndHalf>(Element::E3M2),
+    six_bit_band_entry<E3M2, true, six_bits::Pieces::Halves>(Element::E3M2),
+    six_bit_band_entry<E3M2, false, six_bits::Pieces::WholeAndHalf>(Element::E3M2),
+    six_bit_band_entry<E3M2, false, six_bits::Pieces::Halves>(Element::E3M2),
 };
 
 using BandKernel = void (*)(BandArguments);
@@ -156,13 +177,17 @@ bool launch_bands(const Context& context, const QuantizeProblem& problem, const 
     return true;
 }
 
-// Launches the kernel for six bits by pairs; false: it does not take the problem.
+// Launches a kernel for six bits by pairs; false: none takes the problem.
 bool launch_six_bits(const Context& context, const QuantizeProblem& problem, const Launch& call) {
     if (!is_bf16(problem) || !fits_six_bits(problem)) return false;
-    const six_bits::Arguments a = six_bit_arguments(problem);
-    if (a.tiles.count() > 0)
-        launch(context, six_bit_kernels, {problem.format->element, six_bits_are_usual(problem), six_bits_are_wide(problem)},
-               "quantize_tile", a.tiles.grid(), call.stream, a);
+    const SixBitKey key{problem.format->element, six_bits_are_usual(problem), six_bit_pieces(problem)};
+    const auto launch_one = [&](const auto& kernels_of_list, const auto& a) {
+        if (a.tiles.count() > 0) launch(context, kernels_of_list, key, "quantize_tile", a.tiles.grid(), call.stream, a);
+    };
+    if (problem.grouped.set())
+        launch_one(six_bit_band_kernels, six_bit_band_arguments(problem));
+    else
+        launch_one(six_bit_kernels, six_bit_arguments(problem));
     return true;
 }
 
@@ -214,6 +239,7 @@ void load(const Context& context) {
     load_kernels(kernels);
     load_kernels(square_kernels);
     load_kernels(six_bit_kernels);
+    load_kernels(six_bit_band_kernels);
     for (Element element : {Element::E4M3, Element::E5M2}) {
         for (bool wide_rows : {false, true})
             for (bool aligned_lines : {false, true}) load_kernel(tall_kernel(element, wide_rows, aligned_lines));

@@ -1,6 +1,6 @@
-// Bands: 32 rows of one group, padding included, whatever the sizes of groups. Groups begin at multiples of 32 in the lines
-// of columnwise codes, so that these are nothing but bands side by side, and a block of threads takes any that follow each
-// other:
+// Bands: 32 rows of one group, of NVFP4 16, padding included, whatever the sizes of groups. Groups begin at multiples of so
+// many in the lines of columnwise codes, so that these are nothing but bands side by side, and a block of threads takes any
+// that follow each other:
 //
 //     lines of codes      | 0 | 1 | 2 | 0 | 0 | 1 | 2 | 3 | 4 | 5 |       bands by their place in the group: four groups
 //     blocks of threads   [ - - - - - - - - ] [ - - - - ...
@@ -9,7 +9,7 @@
 // A warp finds the group of its band alone, and needs nothing of the others until codes are stored. Words of scales that
 // begin in one block and end in the next are stored in two pieces.
 #pragma once
-#include "cuda/memory/groups.cuh"
+#include "cuda/memory/ordered_groups.cuh"
 #include "cuda/tile/location.cuh"
 
 namespace mxq::cuda {
@@ -18,10 +18,15 @@ constexpr int kBandLog2 = 5, kBand = 1 << kBandLog2, kTileBands = kTile / kBand;
 
 static_assert(kBand == kMxBlock, "a block of columns is a band's");
 
-// Counts bands in place of group tiles.
-struct BandUnits : GroupSumUnits {
-    __device__ __forceinline__ uint32_t group_tiles(uint32_t rows) const { return round_up(kColumnwiseCodes, rows) / kBand; }
+// Counts bands of `band_rows` rows, the length of a block of columns, in place of group tiles.
+template <int band_rows>
+struct BandUnitsOf : GroupSumUnits {
+    __device__ __forceinline__ uint32_t group_tiles(uint32_t rows) const {
+        return round_up(kColumnwiseCodes, rows) / band_rows;
+    }
 };
+
+using BandUnits = BandUnitsOf<kBand>;
 
 // Where a band lies in its group and in the outputs.
 struct Band {
@@ -52,23 +57,69 @@ struct BandWord {
 };
 
 // Describes the outputs of a band of this group, the `index`th.
-__device__ __forceinline__ Band band_of(const QuantizeProblem& p, const BandUnits& units, const Group& group,
+template <int band_rows>
+__device__ __forceinline__ Band band_of(const QuantizeProblem& p, const BandUnitsOf<band_rows>& units, const Group& group,
                                         uint32_t index) {
     if (!group.exists()) return {};
     Band band{index, units.group_tiles(group.rows), 0, 0, 0, {}};
     band.scales[1] = group_scale_offset(p.columnwise.layout, group.start(kColumnwisePart));
     if (!p.has_rowwise) return band;
     // Padding may take a group beyond 2^31 - 1 rows.
-    const int64_t row = int64_t(index) * kBand, left = int64_t(units.round_up(kRowwiseCodes, group.rows)) - row;
-    band.rows = int32_t(min(left, int64_t(kBand)));
-    if (band.is_last()) band.rows_behind = int32_t(max(left - kBand, int64_t(0)));
+    const int64_t row = int64_t(index) * band_rows, left = int64_t(units.round_up(kRowwiseCodes, group.rows)) - row;
+    band.rows = int32_t(min(left, int64_t(band_rows)));
+    if (band.is_last()) band.rows_behind = int32_t(max(left - band_rows, int64_t(0)));
     band.code_row = int64_t(group.starts[kRowwiseCodes]) + row;
     band.scales[0] = group_scale_offset(p.rowwise.layout, group.start(kRowwisePart));
     return band;
 }
 
-inline int64_t bands_bound(const QuantizeProblem& p) {
-    return padded_rows_bound(p.grouped.rows, p.grouped.groups.count, p.columnwise.units.codes) / kBand;
+// What a warp must know of a band's group before it loads rows.
+struct BandGroup {
+    bool exists;
+    uint32_t first_band;  // where there is no group: all bands
+    uint32_t first_row;   // in the source
+    uint32_t rows;        // of the group, none where there is none
+};
+
+// Returns the group of band `wanted` by one warp, as find_ordered_group_tile does, but nothing that loads need not wait for.
+template <int band_rows>
+__device__ __forceinline__ BandGroup find_band_group(const GroupedRows& grouped, const BandUnitsOf<band_rows>& units,
+                                                     uint32_t wanted) {
+    const int count = grouped.groups.count;
+    const bool is_padded = units.at[kSourceCodes] != 1;
+    uint32_t bands = 0, padded_rows = 0;  // before the 32 groups; of rows, what the lane's groups give
+    LaneGroup here(grouped, 0), next(grouped, 32);
+    uint32_t own = units.group_tiles(here.rows()), all = __reduce_add_sync(kAllLanes, own);
+    bool ordered = here.is_ordered();
+    int base = 0;
+#pragma unroll 1
+    while (base < count && bands + all <= wanted) {
+        const LaneGroup behind(grouped, base + 64);
+        const uint32_t own_next = units.group_tiles(next.rows()), all_next = __reduce_add_sync(kAllLanes, own_next);
+        if (is_padded) padded_rows += units.round_up(kSourceCodes, here.rows());
+        bands += all;
+        base += 32;
+        here = next, next = behind, own = own_next, all = all_next;
+        ordered = ordered && here.is_ordered();
+    }
+    if (!__all_sync(kAllLanes, ordered)) {
+        const Group group = find_group_by<GroupBy::Tile>(grouped, units, wanted);
+        const uint32_t before = group.exists() ? group.first_group_tile : group.starts[kColumnwiseCodes] / band_rows;
+        return {group.exists(), before, group.starts[kSourceCodes], group.rows};
+    }
+    const uint32_t passed = bands + scan_lanes<Scan::Sum>(own);
+    const int owner = __popc(__ballot_sync(kAllLanes, passed <= wanted));  // ones from lane 0 on
+    const auto of_owner = [&](uint32_t value) { return __shfl_sync(kAllLanes, value, owner); };
+    BandGroup found{base < count, of_owner(passed - own), of_owner(here.start), of_owner(here.rows())};
+    if (is_padded) {
+        if (int(threadIdx.x % 32) < owner) padded_rows += units.round_up(kSourceCodes, here.rows());
+        found.first_row = __reduce_add_sync(kAllLanes, padded_rows);
+    }
+    return found;
+}
+
+inline int64_t bands_bound(const QuantizeProblem& p, int band_rows = kBand) {
+    return padded_rows_bound(p.grouped.rows, p.grouped.groups.count, p.columnwise.units.codes) / band_rows;
 }
 
 }  // namespace mxq::cuda
