@@ -7,6 +7,7 @@
 #pragma once
 #include "cuda/quantize/fp4_chunks.cuh"
 #include "cuda/tile/pair_factors.cuh"
+#include "cuda/tile/shared_bands.cuh"
 #include "cuda/tile/shifted_tile.cuh"
 #include "cuda/tile/tile_source.cuh"
 
@@ -23,6 +24,15 @@ struct Arguments {
     bool wide_in, wide[2];  // parts: rowwise, columnwise
 };
 
+// Of bands of groups (tile/shared_bands.cuh), as long as a block of columns is.
+template <bool nvfp4>
+constexpr int kBandRows = nvfp4 ? kNvBlock : kMxBlock;
+
+template <bool nvfp4>
+struct BandArguments : Arguments {
+    BandTiles<kBandRows<nvfp4>> bands;
+};
+
 // Returns whether MXFP4's codes need no clamping, or are masked: FLOOR and EVEN give values up to 8, SATURATE Inf and NaN.
 inline bool is_plain_mxfp4(const QuantizeProblem& p) {
     const bool below_seven = p.scale_rounding == ScaleRounding::Rceil || p.scale_rounding == ScaleRounding::Ceil;
@@ -32,7 +42,11 @@ inline bool is_plain_mxfp4(const QuantizeProblem& p) {
 // Some members are those of quantize_fp4's. A struct for both would take as much shared memory as the larger of the two.
 struct Shared {
     ChunkTile<Bf16> tile;
-    SharedPlace place;
+    union {
+        SharedPlace place;
+        TileBands<kBandRows<false>> mx_bands;
+        TileBands<kBandRows<true>> nv_bands;
+    };
     Nvfp4Tables tables;  // CuttingMultipliers, plain ones for stochastic rounding; none where `errors` serve instead
     float of_significands[2][8];        // of the scales 1 to 1.875
     ErrorScale errors[2][kScaleBytes];  // of four over six, by scale bytes
@@ -42,9 +56,17 @@ struct Shared {
     alignas(16) uint32_t scales[2][kTile][2];  // scale words of each part by line
 };
 
-// How chunks of codes are stored, which a kernel is compiled for: all lines begin where 8 bytes can be stored at once; those
-// that do not leave by words; or byte by byte, where no register is left.
-enum class Stores { Wide, Words, Bytes };
+template <bool nvfp4>
+__device__ __forceinline__ auto& bands_of(Shared& shared) {
+    if constexpr (nvfp4)
+        return shared.nv_bands;
+    else
+        return shared.mx_bands;
+}
+
+// How chunks of codes are stored, which a kernel is compiled for: all lines begin where 8 bytes can be stored at once, of a
+// tile or of bands of groups; those that do not leave by words; or byte by byte, where no register is left.
+enum class Stores { Wide, Bands, Words, Bytes };
 
 // Holds what is the same for all chunks of a part.
 struct Rule {
@@ -60,14 +82,15 @@ struct Rule {
     int columnwise;
     bool wide;
 
-    __device__ __forceinline__ Rule(const Arguments& a, const QuantizedPart& part, Shared& shared)
-        : global(shared.tables.globals[part.columnwise]), multipliers(shared.tables.multipliers[part.columnwise]),
-          errors(shared.errors[part.columnwise]), columnwise(part.columnwise), wide(a.wide[part.columnwise]) {
-        const PartPlace& place = shared.place.parts[kRowwisePart + columnwise];
-        chunk = uint32_t(place.position / kChunk) + chunk_of_lane();
-        row = uint32_t(place.line);
+    __device__ __forceinline__ Rule(const Arguments& a, const QuantizedPart& part, const Shared& shared, const CodeTile& to)
+        : global(shared.tables.globals[part.columnwise]),
+          multipliers(shared.tables.multipliers[part.columnwise]),
+          errors(shared.errors[part.columnwise]),
+          chunk(0),
+          row(0),
+          columnwise(part.columnwise),
+          wide(a.wide[part.columnwise]) {
         random_offset = a.problem.seed_offset ? a.problem.seed_offset[1] : 0;
-        const CodeTile& to = place.codes;
         const int byte = chunk_of_lane() * (kChunk / 2);
         codes = to.codes + byte;
         line_bytes = uint32_t(to.line_bytes);
@@ -75,7 +98,25 @@ struct Rule {
         lines = bytes > 0 ? to.lines : 0;
         scale_byte = mxq::cuda::scale_byte(part);
     }
+    __device__ __forceinline__ Rule(const Arguments& a, const QuantizedPart& part, const Shared& shared)
+        : Rule(a, part, shared, shared.place.parts[kRowwisePart + part.columnwise].codes) {
+        const PartPlace& place = shared.place.parts[kRowwisePart + columnwise];
+        chunk = uint32_t(place.position / kChunk) + chunk_of_lane();
+        row = uint32_t(place.line);
+    }
 };
+
+// Returns the rule of a part; of rows of bands, that of the warp's.
+template <bool nvfp4, Stores stores>
+__device__ __forceinline__ Rule rule_of(const Arguments& a, bool columnwise, Shared& shared) {
+    const QuantizeProblem& p = a.problem;
+    if constexpr (stores != Stores::Bands)
+        return Rule(a, part_of(p, columnwise), shared);
+    else if (columnwise)
+        return Rule(a, p.columnwise, shared, bands_of<nvfp4>(shared).columns);
+    else
+        return Rule(a, p.rowwise, shared, rows_of_band(p, bands_of<nvfp4>(shared)));
+}
 
 // A block's stored scale, and what its elements are multiplied by.
 struct Block {
@@ -242,7 +283,7 @@ __device__ __forceinline__ PhiloxWords line_random(const Rule& rule, const Share
 template <Rounding rounding, Stores stores>
 __device__ __noinline__ void emit_any(const Arguments& a, bool columnwise, int line, Shared& shared) {
     const QuantizeProblem& p = a.problem;
-    const Rule rule(a, columnwise ? p.columnwise : p.rowwise, shared);
+    const Rule rule = rule_of<true, stores>(a, columnwise, shared);
     float values[kChunk];
     read_chunk(shared.tile, columnwise, line, values);
     const float amax = larger_magnitude(0, values);

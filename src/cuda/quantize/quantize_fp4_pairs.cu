@@ -7,6 +7,8 @@
 //     rowwise      8 words of a row              -> maximum -> scale  -> 16 codes -> 8 bytes, eight lanes 64 in a row
 //     columnwise   16 words of two columns       -> 2 maxima -> 2 scales -> 16 codes of each, the same way
 //     square       before both: the maximum of every 16 x 16, by the warp that holds its 16 rows
+//     groups       columns of aligned rows, to nearest: tiles of bands of 16 or 32 rows, up to four side by side
+//                  (tile/shared_bands.cuh)
 //     four over six of lines: a kernel of its own (fp4_four_over_six.cuh)
 //     scales       as bytes through shared memory, then as words in the layout's order
 //
@@ -147,7 +149,7 @@ __device__ __forceinline__ uint2 any_row_codes(const Rule& rule, const Shared& s
 // Makes the rowwise part; `fast` tells whether the faster way of row_codes takes it.
 template <bool nvfp4, bool squares, Rounding rounding, Stores stores>
 __device__ __forceinline__ void emit_rowwise(const Arguments& a, bool fast, Shared& shared) {
-    const Rule rule(a, a.problem.rowwise, shared);
+    const Rule rule = rule_of<nvfp4, stores>(a, false, shared);
     const RowReader<Bf16> rows(shared.tile, row_of_step(0), chunk_of_lane());
     Block block{};
     if constexpr (squares) block = square_block<nvfp4>(rule, shared);
@@ -185,7 +187,7 @@ __device__ __forceinline__ void emit_stochastic_columns(const Rule& rule, Shared
 // Makes the columnwise part; `fast` tells whether the faster way of column_codes takes it.
 template <bool nvfp4, bool squares, Rounding rounding, Stores stores>
 __device__ __forceinline__ void emit_columnwise(const Arguments& a, bool fast, Shared& shared) {
-    const Rule rule(a, a.problem.columnwise, shared);
+    const Rule rule = rule_of<nvfp4, stores>(a, true, shared);
     static_assert(kChunkSteps == 4);
     const int first = column_pair_word<Bf16>(column_of_step<Bf16>(0), chunk_of_lane());
     const int second = column_pair_word<Bf16>(column_of_step<Bf16>(2), chunk_of_lane());
@@ -292,6 +294,58 @@ __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<Bf16>)
     store_all_scales(p, shared);
 }
 
+// ---- Bands -----------------------------------------------------------------------------------------------------------
+
+// Stores the scales of a tile of bands, and what pads groups behind their last bands.
+template <bool nvfp4>
+__device__ __forceinline__ void store_band_scales(const QuantizeProblem& p, Shared& shared) {
+    constexpr int rows = kBandRows<nvfp4>;
+    const auto& bands = bands_of<nvfp4>(shared);
+    const PlacedBand& at = bands.of_warp();
+    __syncthreads();
+    if (p.has_rowwise && at.band.exists()) {
+        store_row_scales(p.rowwise, bands, [&](int line, int i) { return shared.scales[0][line][i]; });
+        if (at.band.rows_behind > 0) store_rows_behind<rows>(p.rowwise, at, bands.columns.lines);
+    }
+    const uint32_t(&words)[kTile][2] = shared.scales[1];
+    if (!p.columnwise.layout.swizzled)
+        return store_compact_columns(p.columnwise, bands, [&](int line, int i) { return words[line][i]; });
+    const int place = bands.place_of_warp();
+    store_swizzled_columns(bands, [&](int line) {
+        return __funnelshift_r(words[line][nvfp4 ? place / 4 : 0], nvfp4 && place < 4 ? words[line][1] : 0, place % 4 * 8);
+    });
+}
+
+// Takes bands of whatever groups, all of its parts aligned, rounded to nearest.
+template <bool nvfp4, bool squares>
+__global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<Bf16> + (!nvfp4 || squares))
+    quantize_fp4_bands_kernel(const __grid_constant__ BandArguments<nvfp4> a) {
+    constexpr Rounding rounding = Rounding::Nearest;
+    constexpr Stores stores = Stores::Bands;
+    extern __shared__ __align__(128) uint4 memory[];
+    auto& shared = *reinterpret_cast<Shared*>(memory);
+    const QuantizeProblem& p = a.problem;
+    float amax = nvfp4 && !p.compute_amax ? table_amax(p, 0) : 0;
+    auto& bands = bands_of<nvfp4>(shared);
+    if (!copy_bands(shared.tile, p, a.bands)) return wait_for_previous_kernel();
+    describe_bands(p, a.bands, bands);
+    if (nvfp4 && p.compute_amax) amax = computed_table_amax(p, 0);
+    const bool fast = nvfp4 ? !put_cut_tables(p, amax, shared) : a.plain;
+#pragma unroll 1
+    do {
+        wait_for_pieces();
+        __syncthreads();
+        const bool plain = !squares || square_scales<nvfp4, rounding>(a, shared);
+        if (plain) {
+            if (p.has_rowwise) emit_rowwise<nvfp4, squares, rounding, stores>(a, fast, shared);
+            emit_columnwise<nvfp4, squares, rounding, stores>(a, fast, shared);
+        } else if constexpr (nvfp4 && squares) {
+            emit_any_squares<rounding, stores>(a, shared);
+        }
+        store_band_scales<nvfp4>(p, shared);
+    } while (copy_next_bands(shared.tile, p, a.bands, bands));
+}
+
 // ---- On the host -----------------------------------------------------------------------------------------------------
 
 // Names what a kernel is compiled for.
@@ -334,11 +388,39 @@ constexpr KernelEntry<Key, Arguments> kernels[] = {
     lines_entry<Rounding::FourOverSixMse>(),
 };
 
+template <bool nvfp4, bool squares>
+constexpr KernelEntry<bool, BandArguments<nvfp4>> band_entry() {
+    return {squares, quantize_fp4_bands_kernel<nvfp4, squares>, kChunkThreads, sizeof(Shared)};
+}
+
+constexpr KernelEntry<bool, BandArguments<false>> mx_band_kernels[] = {band_entry<false, false>(),
+                                                                       band_entry<false, true>()};
+constexpr KernelEntry<bool, BandArguments<true>> nv_band_kernels[] = {band_entry<true, false>(), band_entry<true, true>()};
+
 // Returns how chunks are stored: Wide where all of the input and the parts is aligned.
 Stores stores_of(const Arguments& a, Rounding rounding) {
     if (rounding != Rounding::Nearest) return Stores::Bytes;
     const bool wide = a.wide_in && (a.wide[0] || !a.problem.has_rowwise) && (a.wide[1] || !a.problem.has_columnwise);
     return wide ? Stores::Wide : Stores::Words;
+}
+
+// Returns whether groups go by bands: to nearest, all of it aligned, NVFP4 with one global maximum. Compact scales of MX
+// squares stand once for all rows of a band.
+bool fits_bands(const QuantizeProblem& p, const Key& key) {
+    const bool squares = key.squares && !key.nvfp4;
+    const auto fits = [&](const QuantizedPart& part) {
+        return part.scope_stride == 0 && (!squares || part.layout.swizzled);
+    };
+    return fits_shared_bands(p) && key.stores == Stores::Wide && p.tile.length == (key.nvfp4 ? kNvBlock : kMxBlock) &&
+           fits(p.columnwise) && (!p.has_rowwise || fits(p.rowwise));
+}
+
+// Launches the kernel over bands.
+template <bool nvfp4>
+void launch_bands(const Context& context, const KernelEntry<bool, BandArguments<nvfp4>> (&list)[2], const Arguments& all,
+                  const Key& key, void* stream, Start start) {
+    const BandArguments<nvfp4> a{all, BandTiles<kBandRows<nvfp4>>(all.problem)};
+    launch(context, list, key.squares, "quantize_fp4_pairs", a.bands.grid(), stream, a, start);
 }
 
 Reason declines(const Context& context, const QuantizeProblem& problem) {
@@ -366,10 +448,19 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
     if (a.tiles.count() == 0) return;
     const Rounding rounding = rounding_of(problem);
     const Key key{problem.format->is_nvfp4(), problem.square_tiles, rounding, stores_of(a, rounding)};
-    launch(context, kernels, key, "quantize_fp4_pairs", a.tiles.grid(), call.stream, a, start);
+    if (!fits_bands(problem, key))
+        launch(context, kernels, key, "quantize_fp4_pairs", a.tiles.grid(), call.stream, a, start);
+    else if (key.nvfp4)
+        launch_bands<true>(context, nv_band_kernels, a, key, call.stream, start);
+    else
+        launch_bands<false>(context, mx_band_kernels, a, key, call.stream, start);
 }
 
-void load(const Context&) { load_kernels(kernels); }
+void load(const Context&) {
+    load_kernels(kernels);
+    load_kernels(mx_band_kernels);
+    load_kernels(nv_band_kernels);
+}
 
 }  // namespace
 
