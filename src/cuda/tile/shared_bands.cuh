@@ -69,9 +69,11 @@ struct BandTiles {
           in_block(1),
           units{Tiles(p).units} {
         // Where blocks share sectors, those of several tiles each complete them later.
+        const bool shares = shares_sectors(p.columnwise), is_mx = band_rows == kMxBlock;
         const bool bound_by_arithmetic = p.has_rowwise && p.columnwise.bits == 4 && p.columnwise.layout.swizzled;
-        if (shares_sectors(p.columnwise) && !bound_by_arithmetic) return;
-        while (in_block < kMostBandTiles && count() / (2 * in_block) >= kFewBandBlocks) in_block *= 2;
+        if (shares && !bound_by_arithmetic) return;
+        const uint32_t most = shares && is_mx ? kMostBandTiles / 2 : kMostBandTiles;
+        while (in_block < most && count() / (2 * in_block) >= kFewBandBlocks) in_block *= 2;
     }
     int64_t count() const { return across * down; }
     dim3 grid() const { return grid_of_rows(ceil_div(across, int64_t(in_block)), down); }
