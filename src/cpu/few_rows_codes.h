@@ -62,17 +62,13 @@ MXQ_HD void arrange_nibbles(const float* codes, float* to) {
 }
 
 #if defined(__AVX2__) && !defined(__AVX512F__)
-// Tells whether lanes of codes of four bits lie in the order of interleaved_lane(), else as they come.
+// Tells whether lanes of codes of four bits lie in the order of interleave_lanes(), else as they come.
 constexpr bool kInterleavesNibbles = true;
 #else
 constexpr bool kInterleavesNibbles = false;
 #endif
 
-// Returns the lane at a place of sixteen, where those of codes of four bits are interleaved: 0 8 1 9 2 10 3 11 in the first
-// part, 4 12 5 13 and so on in the second.
-constexpr int64_t interleaved_lane(int64_t place) { return place / 8 * 4 + place % 8 / 2 + place % 2 * 8; }
-
-// Interleaves the lanes of a vector of sixteen.
+// Interleaves the lanes of a vector of sixteen: 0 8 1 9 2 10 3 11 in the first part, 4 12 5 13 and so on in the second.
 MXQ_HD void interleave_lanes(float* lanes) {
     const Four a = load_four(lanes), b = load_four(lanes + 4), c = load_four(lanes + 8), d = load_four(lanes + 12);
     store_four(__builtin_shufflevector(a, c, 0, 4, 1, 5), lanes);
@@ -116,14 +112,13 @@ inline void arrange(Order order, const float* unit, float* to) {
 
 // ---- Codes -----------------------------------------------------------------------------------------------------------
 
-// Which of so many factors the lane at each place takes, in the bits of its index from bit `shift` on.
-template <int64_t count, int shift = 0, bool is_interleaved = false>
+// Which of so many factors each lane takes, in the bits of its index from bit `shift` on.
+template <int64_t count, int shift = 0>
 struct FactorOfLane {
     alignas(64) int32_t index[kLanes];
 
     constexpr FactorOfLane() : index() {
-        for (int64_t i = 0; i < kLanes; i++)
-            index[i] = int32_t((is_interleaved ? interleaved_lane(i) : i) * count / kLanes) << shift;
+        for (int64_t i = 0; i < kLanes; i++) index[i] = int32_t(i * count / kLanes) << shift;
     }
 };
 template <class Index>
@@ -427,14 +422,14 @@ struct WidePiece {
     MXQ_HD void operator()(int step, const uint8_t* unit, int piece, uint16_t* to, const Look& look) {
         to += piece * (kUnit / kPieces<E>);
         if (step == 0) {
-            stored_ = load(unit, piece);
-            keep_here(stored_);
-            look(stored_);
+            odd_ = load(unit, piece);
+            keep_here(odd_);
+            look(odd_);
         } else if (step == 1) {
-            odd_ = words_of_odd(stored_);
+            if constexpr (E::bits == 6) odd_ = pairs_at_top(odd_);
             keep_here(odd_);
         } else if (step == 2) {
-            even_ = words_of_even(E::bits == 8 ? odd_ : stored_);
+            even_ = _mm256_slli_epi16(odd_, E::bits);
             keep_here(even_);
             store_words(halves_of_numbers<E>(odd_), to);
         } else {
@@ -443,36 +438,26 @@ struct WidePiece {
     }
 
 private:
-    // Loads the codes of a piece. Those of six bits come with eight bytes more, those before them in the second half of a
-    // unit, else those after them, and eights 0 and 2 move to the lower half, 1 and 3 to the upper one, from the third byte
-    // on.
+    // Loads the codes of a piece: eights 0 and 2 to the lower half, 1 and 3 to the upper one. Those of six bits come with
+    // eight bytes more, those before them in the second half of a unit, else those after them, and begin at the third byte.
     MXQ_HD static Words load(const uint8_t* unit, int piece) {
         const uint8_t* const from = unit + piece * kPieceBytes<E>;
-        if constexpr (E::bits == 8) return load_words(from);
+        if constexpr (E::bits == 8) return _mm256_permute4x64_epi64(load_words(from), 0xD8);
         const __m256i from_start = _mm256_setr_epi32(0, 1, 3, 4, 1, 2, 4, 5),
                       from_before = _mm256_setr_epi32(2, 3, 5, 6, 3, 4, 6, 7);
         const bool is_end = piece >= kPieces<E> / 2;
         return _mm256_permutevar8x32_epi32(load_words(from - (is_end ? 8 : 0)), is_end ? from_before : from_start);
     }
 
-    // Returns words with the odd ones of 32 codes at their top, other bits not zero: in the lower half of a vector the first
-    // eight of each sixteen codes.
-    MXQ_HD static Words words_of_odd(const Words& stored) {
-        if constexpr (E::bits == 8) return _mm256_permute4x64_epi64(stored, 0xD8);
-        const __m256i order = _mm256_setr_epi8(0, 1, 2, 3, 3, 4, 5, -1, 8, 9, 10, 11, 11, 12, 13, -1,  //
-                                               2, 3, 4, 5, 5, 6, 7, -1, 10, 11, 12, 13, 13, 14, 15, -1);
-        return _mm256_mullo_epi16(_mm256_shuffle_epi8(stored, order), _mm256_set1_epi32(0x01000010));  // from bits 6 and 2
-    }
-
-    // Returns words with the even codes; those of eight bits come from words with the odd ones.
-    MXQ_HD static Words words_of_even(const Words& stored) {
-        if constexpr (E::bits == 8) return _mm256_slli_epi16(stored, 8);
+    // Returns words with two codes of six bits each, the odd one at the top, as codes of eight bits have them: in the lower
+    // half of a vector the first eight of each sixteen codes.
+    MXQ_HD static Words pairs_at_top(const Words& stored) {
         const __m256i order = _mm256_setr_epi8(0, 1, 1, 2, 3, 4, 4, 5, 8, 9, 9, 10, 11, 12, 12, 13,  //
                                                2, 3, 3, 4, 5, 6, 6, 7, 10, 11, 11, 12, 13, 14, 14, 15);
-        return _mm256_mullo_epi16(_mm256_shuffle_epi8(stored, order), _mm256_set1_epi32(0x00400400));  // from bits 0 and 4
+        return _mm256_mullo_epi16(_mm256_shuffle_epi8(stored, order), _mm256_set1_epi32(0x00010010));  // from bits 0 and 4
     }
 
-    Words stored_, odd_, even_;
+    Words odd_, even_;  // codes at the top of words, and others below them
 };
 
 // Decodes ahead codes of four bits. A piece has half the bytes of each lane, all lanes interleaved, as they come from bytes

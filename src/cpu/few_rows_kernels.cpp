@@ -420,10 +420,13 @@ private:
         for (int64_t i = 0; i < group.count; i++) {
             const int64_t line = b_.first + group.line(i);
             float* const to = buffers_.factors[i];
-            if (in_place)
-                safe[i] = factors_of_bytes(part.scale_type, stored + part.layout.offset(0, line, begin), in_place,
-                                           reader_.safe, kernel_.fold, to);
-            else
+            if (in_place) {
+                const uint8_t* const from = stored + part.layout.offset(0, line, begin);
+                const int64_t to_next = (is_far_ ? 1 : width_) * part.layout.line_stride;
+                for (int64_t at = 0; part.scale_type == ScaleType::E4M3 && at < in_place; at += 64)
+                    __builtin_prefetch(from + to_next + at);
+                safe[i] = factors_of_bytes(part.scale_type, from, in_place, reader_.safe, kernel_.fold, to);
+            } else
                 safe[i] = load_safe_factors(part, reader_.safe, line, pass_.k, pass_.depth, kernel_.fold, to);
             if (!safe[i]) unsafe[group.line(i)] = 1;
             all &= safe[i];

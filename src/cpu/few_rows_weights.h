@@ -46,18 +46,19 @@ constexpr int64_t kScalesAtOnce = 64;
 // Stores E4M3 scales, a multiple of 16, as F16 numbers of 2^-8 times their values, each twice, since two lanes take it, and
 // interleaved as lanes are. Returns false where there is a NaN, which becomes a number.
 MXQ_HD bool factors_of_e4m3(const uint8_t* scales, int64_t count, float* to) {
-    const __m256i order = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15));
-    __m128i most = _mm_setzero_si128();  // of twice the scales: those of NaN are the largest
+    const __m256i of_first = _mm256_setr_epi8(-1, 0, -1, 4, -1, 0, -1, 4, -1, 1, -1, 5, -1, 1, -1, 5,  //
+                                              -1, 2, -1, 6, -1, 2, -1, 6, -1, 3, -1, 7, -1, 3, -1, 7);
+    const __m256i of_second = _mm256_setr_epi8(-1, 8, -1, 12, -1, 8, -1, 12, -1, 9, -1, 13, -1, 9, -1, 13,  //
+                                               -1, 10, -1, 14, -1, 10, -1, 14, -1, 11, -1, 15, -1, 11, -1, 15);
+    __m256i most = _mm256_setzero_si256();  // of twice the scales: those of NaN are the largest
     for (int64_t i = 0; i < count; i += kSixteen, to += kSixteen) {
-        const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(scales + i));
-        most = _mm_max_epu8(most, _mm_add_epi8(bytes, bytes));
-        const __m256i eights = _mm256_shuffle_epi8(halves_of_numbers<E4M3>(lanes_of_bytes<8>(scales + i)), order);
-        const __m256i halves = _mm256_permute4x64_epi64(eights, 0xD8);
+        const __m256i bytes = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(scales + i)));
+        most = _mm256_max_epu8(most, _mm256_add_epi8(bytes, bytes));
         __m256i* const pairs = reinterpret_cast<__m256i*>(to);
-        _mm256_storeu_si256(pairs, _mm256_unpacklo_epi32(halves, halves));
-        _mm256_storeu_si256(pairs + 1, _mm256_unpackhi_epi32(halves, halves));
+        _mm256_storeu_si256(pairs, halves_of_numbers<E4M3>(_mm256_shuffle_epi8(bytes, of_first)));
+        _mm256_storeu_si256(pairs + 1, halves_of_numbers<E4M3>(_mm256_shuffle_epi8(bytes, of_second)));
     }
-    return _mm_movemask_epi8(_mm_cmpeq_epi8(most, _mm_set1_epi8(char(0xFE)))) == 0;
+    return _mm256_movemask_epi8(_mm256_cmpeq_epi8(most, _mm256_set1_epi8(char(0xFE)))) == 0;
 }
 constexpr int kFoldOfScales = 8;
 #else
@@ -70,12 +71,14 @@ constexpr int kFoldOfScales = 0;
 #endif
 constexpr int64_t floats_of_e4m3(int64_t count) { return count; }
 
-// Stores 2^(s - 127 + exponent) for sixteen E8M0 scales.
+// Stores 2^(s - 127 + exponent) for sixteen E8M0 scales; AVX2 those of every four in the order 0 2 1 3, in which lanes of
+// codes of four bits take two neighbours.
 MXQ_HD void store_powers(const uint8_t* scales, uint32_t exponent, float* to) {
 #if defined(__AVX2__)
-    for (int64_t i = 0; i < kSixteen; i += 8) {
-        const __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(scales + i)));
-        const __m256i sums = _mm256_add_epi32(bytes, _mm256_set1_epi32(int(exponent)));
+    const __m256i bytes = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(scales)));
+    for (int i = 0; i < kSixteen; i += 8) {
+        const __m256i order = _mm256_add_epi32(_mm256_setr_epi32(0, 2, 1, 3, 4, 6, 5, 7), _mm256_set1_epi32(i - 256));
+        const __m256i sums = _mm256_add_epi32(_mm256_shuffle_epi8(bytes, order), _mm256_set1_epi32(int(exponent)));
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), _mm256_slli_epi32(sums, 23));
     }
 #else
@@ -140,19 +143,23 @@ struct QuantizedWeights : UnitDecoder<E> {
 
     // Returns the factors of a part's lanes for vectors of a section, from those of a unit: divided by `scale`.
     MXQ_HD static Lanes factors_of(const float* of_unit, int64_t number, int64_t part) {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+        if constexpr (block == kNvBlock) return load_numbers(reinterpret_cast<const uint8_t*>(of_unit + part * 4), F16{});
+        if constexpr (block != kMxBlock) return same_lanes(of_unit);
+        const float* const of_part = of_unit + part * 2;  // in the order of store_powers()
+        return order == Order::nibbles ? same_pairs(of_part) : same_lanes(of_part + number);
+#else
         constexpr int64_t of_section = factors / sections;
 #if defined(__AVX512F__)
         if constexpr (block == kNvBlock) {
             const __m512i index = _mm512_load_si512(kFactorOfLane<FactorOfLane<of_section, 16>>.index);
             return as_lanes(_mm512_maskz_permutexvar_epi16(0xAAAAAAAA, index, _mm512_loadu_si512(of_unit)));
         }
-#elif defined(__AVX2__)
-        if constexpr (block == kNvBlock) return load_numbers(reinterpret_cast<const uint8_t*>(of_unit + part * 4), F16{});
 #endif
         if constexpr (of_section <= kParts) return same_lanes(of_unit + number * of_section + part * of_section / kParts);
-        constexpr bool is_interleaved = kInterleavesNibbles && order == Order::nibbles;
-        const int32_t* const index = kFactorOfLane<FactorOfLane<of_section, 0, is_interleaved>>.index + part * kWidth;
+        const int32_t* const index = kFactorOfLane<FactorOfLane<of_section> >.index + part * kWidth;
         return pick_lanes(of_unit + number * of_section, index);
+#endif
     }
 };
 

@@ -5,6 +5,7 @@
 //     kParts    vectors that make sixteen lanes: part p has lanes [p kWidth, (p + 1) kWidth)
 #pragma once
 #include <cstdint>
+#include <cstring>
 
 #include "numerics/bits.h"
 #if defined(__AVX2__)
@@ -67,9 +68,12 @@ MXQ_HD Lanes multiply_add(const Lanes& a, const Lanes& b, const Lanes& sum) {
     if constexpr (fused) return {_mm256_fmadd_ps(a.all, b.all, sum.all)};
     return in_register(plus(sum, times(a, b)));
 }
-// Returns for each lane the one of eight numbers that its index names.
-MXQ_HD Lanes pick_lanes(const float* from, const int32_t* index) {
-    return {_mm256_permutevar8x32_ps(_mm256_loadu_ps(from), _mm256_load_si256(reinterpret_cast<const __m256i*>(index)))};
+
+// Returns two neighbours again and again.
+MXQ_HD Lanes same_pairs(const float* from) {
+    double pair;
+    memcpy(&pair, from, sizeof pair);
+    return {_mm256_castpd_ps(_mm256_set1_pd(pair))};
 }
 #else
 struct Lanes {
