@@ -422,9 +422,7 @@ private:
             float* const to = buffers_.factors[i];
             if (in_place) {
                 const uint8_t* const from = stored + part.layout.offset(0, line, begin);
-                const int64_t to_next = (is_far_ ? 1 : width_) * part.layout.line_stride;
-                for (int64_t at = 0; part.scale_type == ScaleType::E4M3 && at < in_place; at += 64)
-                    __builtin_prefetch(from + to_next + at);
+                prefetch_scales(from, in_place);
                 safe[i] = factors_of_bytes(part.scale_type, from, in_place, reader_.safe, kernel_.fold, to);
             } else
                 safe[i] = load_safe_factors(part, reader_.safe, line, pass_.k, pass_.depth, kernel_.fold, to);
@@ -432,6 +430,14 @@ private:
             all &= safe[i];
         }
         return all;
+    }
+
+    // Prefetches the scales of the line that comes next, of which there are `bytes` here. Those of near lines are
+    // neighbours, which a processor finds by itself where they are few.
+    void prefetch_scales(const uint8_t* from, int64_t bytes) const {
+        if (!is_far_ && b_.part.scale_type != ScaleType::E4M3) return;
+        const int64_t to_next = (is_far_ ? 1 : width_) * b_.part.layout.line_stride;
+        for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + to_next + at);
     }
 
     // Multiplies lines one by one: those that are safe, and then the others, in steps that may be.
