@@ -32,9 +32,9 @@ constexpr int kStripLines = kFewColumns;  // of a block, too
 template <class Weights>
 constexpr bool has_codes = Weights::unit_bytes <= kUnit;
 
-// Tells whether units are prefetched line by line, each where it is decoded. With AVX2 that takes a twentieth to a tenth
-// less time with one and two rows than lines that are prefetched together where units are 64 bytes, and as much more where
-// they are wider. Lines that AVX-512 multiplies in turns have a rule of their own (kPrefetchesInTurns in few_rows_blocks.h).
+// Tells whether units are prefetched line by line, each where it is decoded, in kernels with sums in registers. Lines that
+// AVX-512 multiplies in turns and those that AVX2 decodes ahead have rules of their own (kPrefetchesInTurns in
+// few_rows_blocks.h, kSpreadsAhead in few_rows_ahead.h).
 template <class Weights>
 constexpr bool kSpreadsPrefetches = Weights::unit_bytes <= 64;
 
