@@ -20,37 +20,76 @@ struct LaneGroup {
     __device__ __forceinline__ bool is_ordered() const { return start <= end; }
 };
 
+// Returns how many group tiles the groups of all lanes have. Units may count otherwise.
+template <class Units>
+__device__ __forceinline__ uint32_t tiles_of_lanes(const Units& units, uint32_t rows) {
+    return __reduce_add_sync(kAllLanes, units.group_tiles(rows));
+}
+
+// A warp's walk to the 32 groups among which the one that holds group tile `wanted` is, if one does.
+template <class Units>
+struct OrderedGroups {
+    const Units& units;
+    int base = 0, count;
+    LaneGroup here;
+    uint32_t group_tile = 0, sums[kGroupSums] = {};  // before the 32 groups; of a sum, what the lane's groups give
+    bool ordered;
+
+    __device__ __forceinline__ OrderedGroups(const GroupedRows& grouped, const Units& counted, uint32_t wanted)
+        : units(counted), count(grouped.groups.count), here(grouped, 0), ordered(here.is_ordered()) {
+        LaneGroup next(grouped, 32);
+        uint32_t all = tiles_of_lanes(units, here.rows());
+#pragma unroll 1
+        while (base < count && group_tile + all <= wanted) {
+            const LaneGroup behind(grouped, base + 64);
+            const uint32_t all_next = tiles_of_lanes(units, next.rows());
+#pragma unroll
+            for (int i = 0; i < kGroupSums; i++) sums[i] += units.round_up(i, here.rows());
+            group_tile += all;
+            base += 32;
+            here = next, next = behind, all = all_next;
+            ordered = ordered && here.is_ordered();
+        }
+    }
+    // Returns the group that holds a group tile, and its lane, as far as loads of its rows need: of what begins there, only
+    // where it does in the source. Ends must be in order up to there.
+    __device__ __forceinline__ Group find_tile(uint32_t wanted, int& owner) const {
+        const uint32_t tiles = units.group_tiles(here.rows()), passed = group_tile + scan_lanes<Scan::Sum>(tiles);
+        owner = __popc(__ballot_sync(kAllLanes, passed <= wanted));  // ones from lane 0 on
+        return group(owner, __shfl_sync(kAllLanes, passed - tiles, owner));
+    }
+    // Returns as much of the group of a lane, whose first group tile is `first`; 32: what is behind the lanes' groups.
+    __device__ __forceinline__ Group group(int owner, uint32_t first) const {
+        Group found{base < count ? base + owner : -1, __shfl_sync(kAllLanes, here.rows(), owner), first, {}};
+        found.starts[kSourceCodes] = start(kSourceCodes, owner, first_row(owner));
+        return found;
+    }
+    // Adds where the group begins elsewhere.
+    __device__ __forceinline__ void add_starts(int owner, Group& found) const {
+        const uint32_t row = first_row(owner);
+#pragma unroll
+        for (int i = 0; i < kGroupSums; i++)
+            if (i != kSourceCodes) found.starts[i] = start(i, owner, row);
+    }
+
+private:
+    __device__ __forceinline__ uint32_t first_row(int owner) const { return __shfl_sync(kAllLanes, here.start, owner); }
+    // Rows that are not rounded up begin where ends say.
+    __device__ __forceinline__ uint32_t start(int sum, int owner, uint32_t row) const {
+        const bool before = int(threadIdx.x % 32) < owner;
+        const uint32_t mine = sums[sum] + (before ? units.round_up(sum, here.rows()) : 0);
+        return units.at[sum] == 1 ? row : __reduce_add_sync(kAllLanes, mine);
+    }
+};
+
 // Returns what find_group_tile does. Where there is no such tile, what begins there is not to be read.
 template <class Units>
 __device__ __forceinline__ Group find_ordered_group_tile(const GroupedRows& grouped, const Units& units, uint32_t wanted) {
-    const int lane = threadIdx.x % 32, count = grouped.groups.count;
-    uint32_t group_tile = 0, sums[kGroupSums] = {};  // before the 32 groups; of a sum, what the lane's groups give
-    LaneGroup here(grouped, 0), next(grouped, 32);
-    uint32_t all = __reduce_add_sync(kAllLanes, units.group_tiles(here.rows()));
-    bool ordered = here.is_ordered();
-    int base = 0;
-#pragma unroll 1
-    while (base < count && group_tile + all <= wanted) {
-        const LaneGroup behind(grouped, base + 64);
-        const uint32_t all_next = __reduce_add_sync(kAllLanes, units.group_tiles(next.rows()));
-#pragma unroll
-        for (int i = 0; i < kGroupSums; i++) sums[i] += units.round_up(i, here.rows());
-        group_tile += all;
-        base += 32;
-        here = next, next = behind, all = all_next;
-        ordered = ordered && here.is_ordered();
-    }
-    if (!__all_sync(kAllLanes, ordered)) return find_group_by<GroupBy::Tile>(grouped, units, wanted);
-    const uint32_t tiles = units.group_tiles(here.rows()), passed = group_tile + scan_lanes<Scan::Sum>(tiles);
-    const int owner = __popc(__ballot_sync(kAllLanes, passed <= wanted));  // ones from lane 0 on
-    const auto of_owner = [&](uint32_t value) { return __shfl_sync(kAllLanes, value, owner); };
-    Group found{base < count ? base + owner : -1, of_owner(here.rows()), of_owner(passed - tiles), {}};
-    const uint32_t first_row = of_owner(here.start);
-#pragma unroll
-    for (int i = 0; i < kGroupSums; i++) {  // rows that are not rounded up begin where ends say
-        if (lane < owner) sums[i] += units.round_up(i, here.rows());
-        found.starts[i] = units.at[i] == 1 ? first_row : __reduce_add_sync(kAllLanes, sums[i]);
-    }
+    const OrderedGroups<Units> groups(grouped, units, wanted);
+    if (!__all_sync(kAllLanes, groups.ordered)) return find_group_by<GroupBy::Tile>(grouped, units, wanted);
+    int owner;
+    Group found = groups.find_tile(wanted, owner);
+    groups.add_starts(owner, found);
     return found;
 }
 

@@ -30,11 +30,13 @@ using BandUnits = BandUnitsOf<kBand>;
 
 // Where a band lies in its group and in the outputs.
 struct Band {
-    uint32_t index, count;  // among those of the group; 0 of 0: there is none
-    int32_t rows;           // of the band that the rowwise part has
-    int32_t rows_behind;    // that it has behind the last band of the group
-    int64_t code_row;       // of the rowwise part
-    int64_t scales[2];      // bytes to the group's first scale, rowwise and columnwise
+    uint32_t index, count;    // among those of the group; 0 of 0: there is none
+    int32_t group, existing;  // its number; rows of the band that it has, padding aside
+    int32_t rows;             // of the band that the rowwise part has
+    int32_t rows_behind;      // that it has behind the last band of the group
+    int64_t source_row;
+    int64_t code_row;   // of the rowwise part
+    int64_t scales[2];  // bytes to the group's first scale, rowwise and columnwise
 
     __device__ __forceinline__ bool exists() const { return index < count; }
     __device__ __forceinline__ bool is_last() const { return index + 1 == count; }
@@ -56,16 +58,24 @@ struct BandWord {
     __device__ __forceinline__ bool is_whole() const { return begin == 0 && end == kTileBands; }
 };
 
+// Returns how many rows a group has in its `index`th band, padding aside.
+template <int band_rows>
+__device__ __forceinline__ int32_t existing_rows(const Group& group, uint32_t index) {
+    const int64_t left = int64_t(group.rows) - int64_t(index) * band_rows;
+    return group.exists() ? int32_t(max(min(left, int64_t(band_rows)), int64_t(0))) : 0;
+}
+
 // Describes the outputs of a band of this group, the `index`th.
 template <int band_rows>
 __device__ __forceinline__ Band band_of(const QuantizeProblem& p, const BandUnitsOf<band_rows>& units, const Group& group,
                                         uint32_t index) {
     if (!group.exists()) return {};
-    Band band{index, units.group_tiles(group.rows), 0, 0, 0, {}};
+    const int64_t row = int64_t(index) * band_rows, source_row = int64_t(group.starts[kSourceCodes]) + row;
+    Band band{index, units.group_tiles(group.rows), group.index, existing_rows<band_rows>(group, index), 0, 0, source_row, 0, {}};
     band.scales[1] = group_scale_offset(p.columnwise.layout, group.start(kColumnwisePart));
     if (!p.has_rowwise) return band;
     // Padding may take a group beyond 2^31 - 1 rows.
-    const int64_t row = int64_t(index) * band_rows, left = int64_t(units.round_up(kRowwiseCodes, group.rows)) - row;
+    const int64_t left = int64_t(units.round_up(kRowwiseCodes, group.rows)) - row;
     band.rows = int32_t(min(left, int64_t(band_rows)));
     if (band.is_last()) band.rows_behind = int32_t(max(left - band_rows, int64_t(0)));
     band.code_row = int64_t(group.starts[kRowwiseCodes]) + row;
