@@ -319,7 +319,7 @@ __device__ __forceinline__ void quantize_bands(const BandArguments& a, int64_t c
     const int in_tile = threadIdx.x / 32 * kBand, warp = warp_of_two();
     TileShared<E>& mine = shared.tiles[threadIdx.y];
     const Band& band = shared.bands[warp];
-    const Patch<Bf16> patch(kTile, kTile, several ? read_x() : threadIdx.x);
+    const Patch<Bf16> patch(kTile, kTile, several ? read_thread() : threadIdx.x);
     if constexpr (of == BandScales::Whole) {
         make_whole_scales<E, several>(a, band, in_tile, col, mine.scales);
         if (a.rule.records) record_band(p, band, vectors);

@@ -169,7 +169,7 @@ struct SlotScales {
         const QuantizedPart& part = p.columnwise;
 #pragma unroll 1
         for (int share = slot.index; share < kTileBlocks; share += slot.count()) {
-            const int word = share * 32 + int(read_x() % 32), line = line_of_slot_word(word);
+            const int word = share * 32 + int(read_thread() % 32), line = line_of_slot_word(word);
             const SlotScale scale = slot_scale<E>(p, maximum_of(line));
 #pragma unroll
             for (int i = 0; i < kTileBands; i++)
@@ -187,7 +187,7 @@ struct SlotScales {
     __device__ __forceinline__ void make_rows() const {
         const QuantizedPart& part = p.rowwise;
         auto& table = scales.parts[0].table;
-        const int lane = read_x() % 32, row = in_tile + lane;
+        const int lane = read_thread() % 32, row = in_tile + lane;
         const uint32_t maximum =
             squares ? maximum_of(0) : max(max(table[0][row], table[1][row]), max(table[2][row], table[3][row]));
         SlotScale scale = slot_scale<E>(p, maximum);
@@ -215,7 +215,7 @@ struct SlotScales {
         const uint32_t existing = ~0u >> (32 - 8 * int(min(part.layout.columns - col / kMxBlock, int64_t(kTileBlocks))));
 #pragma unroll 1
         for (int share = slot.index; slot.exists() && share < kTileBlocks; share += slot.count()) {
-            const int word = share * 32 + int(read_x() % 32), row = line_of_slot_word(word);
+            const int word = share * 32 + int(read_thread() % 32), row = line_of_slot_word(word);
             const bool exists = row < slot.tile_rows && (squares || row < slot.count() * kBand);
             store_word(part, tile, word, exists ? words[first() * kBand + (squares ? 0 : row)] & existing : 0);
         }
@@ -242,7 +242,7 @@ __device__ __forceinline__ void put_slot_rows(const QuantizeProblem& p, const Pa
     to.codes += (slot.code_row - in_tile) * part.line_bytes;
     to.lines = in_tile + slot.rows();
     put_rows<E, Bf16>(vectors, patch, 7, shared.scales.parts[0], to, true, shared.codes);
-    const int byte = read_x() % 32 * 4;
+    const int byte = read_thread() % 32 * 4;
     const uint32_t codes = squares ? padding_codes(shared.scales.parts[0].table[0][in_tile]) : 0;
     uint8_t* at = part.line(0, slot.code_row + kBand) + col + byte;
 #pragma unroll 1
@@ -255,7 +255,7 @@ template <class E>
 __device__ __forceinline__ void store_slot_lines(const QuantizeProblem& p, const SlotsShared<E>& shared, int64_t col) {
     constexpr int threads = kTallTiles * Patch<Bf16>::threads, units = kTallRows / sizeof(uint4),
                   in_tile = units / kTallTiles;
-    const int thread = tall_thread(read_x()), unit = thread % units, in_slot = unit % 2;
+    const int thread = tall_thread(read_thread()), unit = thread % units, in_slot = unit % 2;
     const Slot& slot = shared.slots[unit / 2];
     const auto& tile = shared.tiles[unit / in_tile];
     if (!slot.exists()) return;
@@ -293,7 +293,7 @@ template <class E, bool squares>
 __device__ __forceinline__ void quantize_slots(const SlotArguments& a, int64_t col, PatchVectors<Bf16>& vectors,
                                                SlotsShared<E>& shared) {
     const QuantizeProblem& p = a.problem;
-    const uint32_t thread = read_x();
+    const uint32_t thread = read_thread();
     const int in_tile = thread / 32 * kBand;
     TileShared<E>& mine = shared.tiles[threadIdx.y];
     const Slot& slot = shared.slots[warp_of_two()];
