@@ -32,7 +32,7 @@ struct OrderedGroups {
     const Units& units;
     int base = 0, count;
     LaneGroup here;
-    uint32_t group_tile = 0, sums[kGroupSums] = {};  // before the 32 groups; of a sum, what the lane's groups give
+    uint32_t passed_tiles = 0, sums[kGroupSums] = {};  // before the 32 groups; of a sum, what the lane's groups give
     bool ordered;
 
     __device__ __forceinline__ OrderedGroups(const GroupedRows& grouped, const Units& counted, uint32_t wanted)
@@ -40,12 +40,12 @@ struct OrderedGroups {
         LaneGroup next(grouped, 32);
         uint32_t all = tiles_of_lanes(units, here.rows());
 #pragma unroll 1
-        while (base < count && group_tile + all <= wanted) {
+        while (base < count && passed_tiles + all <= wanted) {
             const LaneGroup behind(grouped, base + 64);
             const uint32_t all_next = tiles_of_lanes(units, next.rows());
 #pragma unroll
             for (int i = 0; i < kGroupSums; i++) sums[i] += units.round_up(i, here.rows());
-            group_tile += all;
+            passed_tiles += all;
             base += 32;
             here = next, next = behind, all = all_next;
             ordered = ordered && here.is_ordered();
@@ -54,7 +54,7 @@ struct OrderedGroups {
     // Returns the group that holds a group tile, and its lane, as far as loads of its rows need: of what begins there, only
     // where it does in the source. Ends must be in order up to there.
     __device__ __forceinline__ Group find_tile(uint32_t wanted, int& owner) const {
-        const uint32_t tiles = units.group_tiles(here.rows()), passed = group_tile + scan_lanes<Scan::Sum>(tiles);
+        const uint32_t tiles = units.group_tiles(here.rows()), passed = passed_tiles + scan_lanes<Scan::Sum>(tiles);
         owner = __popc(__ballot_sync(kAllLanes, passed <= wanted));  // ones from lane 0 on
         return group(owner, __shfl_sync(kAllLanes, passed - tiles, owner));
     }
@@ -82,14 +82,38 @@ private:
     }
 };
 
-// Returns what find_group_tile does. Where there is no such tile, what begins there is not to be read.
+// Returns what find_group_tile does, in one piece: by OrderedGroups dequantize_columnwise takes 4% longer among 256 groups.
+// Where there is no such tile, what begins there is not to be read.
 template <class Units>
 __device__ __forceinline__ Group find_ordered_group_tile(const GroupedRows& grouped, const Units& units, uint32_t wanted) {
-    const OrderedGroups<Units> groups(grouped, units, wanted);
-    if (!__all_sync(kAllLanes, groups.ordered)) return find_group_by<GroupBy::Tile>(grouped, units, wanted);
-    int owner;
-    Group found = groups.find_tile(wanted, owner);
-    groups.add_starts(owner, found);
+    const int lane = threadIdx.x % 32, count = grouped.groups.count;
+    uint32_t group_tile = 0, sums[kGroupSums] = {};  // before the 32 groups; of a sum, what the lane's groups give
+    LaneGroup here(grouped, 0), next(grouped, 32);
+    uint32_t all = __reduce_add_sync(kAllLanes, units.group_tiles(here.rows()));
+    bool ordered = here.is_ordered();
+    int base = 0;
+#pragma unroll 1
+    while (base < count && group_tile + all <= wanted) {
+        const LaneGroup behind(grouped, base + 64);
+        const uint32_t all_next = __reduce_add_sync(kAllLanes, units.group_tiles(next.rows()));
+#pragma unroll
+        for (int i = 0; i < kGroupSums; i++) sums[i] += units.round_up(i, here.rows());
+        group_tile += all;
+        base += 32;
+        here = next, next = behind, all = all_next;
+        ordered = ordered && here.is_ordered();
+    }
+    if (!__all_sync(kAllLanes, ordered)) return find_group_by<GroupBy::Tile>(grouped, units, wanted);
+    const uint32_t tiles = units.group_tiles(here.rows()), passed = group_tile + scan_lanes<Scan::Sum>(tiles);
+    const int owner = __popc(__ballot_sync(kAllLanes, passed <= wanted));  // ones from lane 0 on
+    const auto of_owner = [&](uint32_t value) { return __shfl_sync(kAllLanes, value, owner); };
+    Group found{base < count ? base + owner : -1, of_owner(here.rows()), of_owner(passed - tiles), {}};
+    const uint32_t first_row = of_owner(here.start);
+#pragma unroll
+    for (int i = 0; i < kGroupSums; i++) {  // rows that are not rounded up begin where ends say
+        if (lane < owner) sums[i] += units.round_up(i, here.rows());
+        found.starts[i] = units.at[i] == 1 ? first_row : __reduce_add_sync(kAllLanes, sums[i]);
+    }
     return found;
 }
 

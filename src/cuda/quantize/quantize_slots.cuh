@@ -81,7 +81,7 @@ struct SlotsShared {
 
 // Finds the group of a slot and its lane, and sets what is the tile's. The groups are those among which the slot is.
 __device__ __forceinline__ Group find_slot(const OrderedGroups<SlotUnits>& groups, uint32_t wanted, Slot& slot, int& owner) {
-    const uint32_t rows = groups.here.rows(), in_lanes = wanted - groups.group_tile;
+    const uint32_t rows = groups.here.rows(), in_lanes = wanted - groups.passed_tiles;
     const uint32_t fours = 4 * __reduce_add_sync(kAllLanes, SlotUnits::tiles(rows, 2)),
                    twos = 2 * __reduce_add_sync(kAllLanes, SlotUnits::tiles(rows, 1));
     const int log2 = in_lanes < fours ? 2 : in_lanes - fours < twos ? 1 : 0;
