@@ -60,7 +60,7 @@ private:
     void each_stretch(Room room, const Take& take) const;
 
     const bool is_cpu_, divided_;
-    std::vector<Allocation> rooms_;  // of a divided arena, in order
+    std::vector<Allocation> rooms_;  // of a divided arena, by the names of their buffers
     uint8_t *device_ = nullptr, *host_ = nullptr;
     size_t bytes_ = 0;
     void* stream_ = nullptr;

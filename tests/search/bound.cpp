@@ -1,6 +1,7 @@
 #include "bound.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 namespace search {
@@ -103,14 +104,18 @@ void Bound::lay_out() {
 // A block that mxq_tensor_set_memory divides is one room.
 std::vector<Room> Bound::rooms_in_memory() const {
     std::vector<Room> out;
-    std::map<std::string, size_t> ends;  // of blocks, by their first buffer; 0: of the other buffers of a block
+    std::map<std::string, size_t> ends;  // of blocks, by their first buffer
+    std::set<std::string> others;        // the other buffers of blocks
     for (const TensorPlan& tensor : problem.tensors)
         for (const auto block = block_of(problem, tensor); const std::string& name : block)
-            ends[name] = name == block.front() ? rooms.at(block.back()).end() : 0;
+            if (name == block.front())
+                ends[name] = rooms.at(block.back()).end();
+            else
+                others.insert(name);
     for (const auto& [name, room] : rooms) {
+        if (others.count(name)) continue;
         const auto found = ends.find(name);
-        const size_t end = found == ends.end() ? room.end() : found->second;
-        if (end >= room.first) out.push_back({room.first, end - room.first});
+        out.push_back({room.first, (found == ends.end() ? room.end() : found->second) - room.first});
     }
     out.push_back(workspace_);
     return out;

@@ -103,6 +103,7 @@ Bytes dequantized(testing::Device& device, mxq_tensor* in, testing::Dims dims) {
 
 // Requantizes a part in such memory to the same part of a format.
 void requantize(testing::Device& device, mxq_tensor* in, testing::Dims dims, int32_t part, int32_t format) {
+    INFO("requantized to " << format);
     const auto out = testing::make_quantized({format}, dims, false);
     uint64_t code_bytes = 0, scale_bytes = 0;
     ok(mxq_tensor_required_bytes(out, part, &code_bytes, &scale_bytes));
@@ -110,6 +111,26 @@ void requantize(testing::Device& device, mxq_tensor* in, testing::Dims dims, int
     ok(mxq_tensor_set_part(out, part, codes.data(), codes.bytes(), scales.data(), scales.bytes()));
     testing::run(device, mxq_requantize, mxq_requantize_query, nullptr, in, out);
     CHECK_FALSE(codes.untouched());
+}
+
+// Returns the bytes that both parts of a format take where `in` is quantized to them.
+Bytes quantized(testing::Device& device, mxq_tensor* in, testing::Dims dims, int32_t format) {
+    const auto out = testing::make_quantized({format}, dims, false);
+    std::vector<std::unique_ptr<testing::Buffer>> buffers;
+    for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
+        uint64_t code_bytes = 0, scale_bytes = 0;
+        ok(mxq_tensor_required_bytes(out, part, &code_bytes, &scale_bytes));
+        for (uint64_t bytes : {code_bytes, scale_bytes}) buffers.push_back(std::make_unique<testing::Buffer>(device, bytes));
+        const testing::Buffer &codes = *buffers[buffers.size() - 2], &scales = *buffers.back();
+        ok(mxq_tensor_set_part(out, part, codes.data(), codes.bytes(), scales.data(), scales.bytes()));
+    }
+    testing::run(device, mxq_quantize, mxq_quantize_query, nullptr, in, out);
+    Bytes all;
+    for (const auto& buffer : buffers) {
+        const Bytes bytes = buffer->read();
+        all.insert(all.end(), bytes.begin(), bytes.end());
+    }
+    return all;
 }
 
 }  // namespace
@@ -138,6 +159,28 @@ TEST_CASE("last bytes: nothing behind a buffer is read", "[cuda]") {
             }
     }
     CHECK(ran > 100);
+}
+
+// Of a last tile of 128 columns the last row is at a multiple of 16 bytes: a piece beside it would lie behind the buffer.
+TEST_CASE("last bytes: nothing behind rows that begin anywhere is read", "[cuda]") {
+    if (!testing::cuda()) MXQ_SKIP("no CUDA device");
+    testing::Device& device = *testing::cuda();
+    for (const auto& [cols, stride] : {std::pair<int64_t, int64_t>{128, 129}, {128, 131}, {133, 133}, {256, 259}})
+        for (int32_t format : {MXQ_FORMAT_MXFP8_E4M3, MXQ_FORMAT_MXFP6_E2M3, MXQ_FORMAT_MXFP4}) {
+            const testing::Dims dims{std::nullopt, 128, cols};
+            const oracle::Floats x = cases::values(cases::Values::normal, uint64_t(127 * stride + cols), 1);
+            const Bytes content = oracle::store(MXQ_FORMAT_BF16, x);
+            const auto set = [&](const void* data) {
+                testing::Tensor in = testing::make_tensor(MXQ_FORMAT_BF16, dims);
+                ok(mxq_tensor_set_row_stride(in, stride));
+                ok(mxq_tensor_set_data(in, const_cast<void*>(data), content.size()));
+                return in;
+            };
+            const LastBytes at_end(content);
+            const testing::Buffer elsewhere(device, content);
+            INFO(format << " " << cols << " " << stride);
+            CHECK(quantized(device, set(at_end.data), dims, format) == quantized(device, set(elsewhere.data()), dims, format));
+        }
 }
 
 #endif

@@ -286,7 +286,8 @@ __device__ __forceinline__ void put_scale(uint32_t (&words)[kTile][2], int line,
     if (byte >= 0) reinterpret_cast<uint8_t*>(words[line])[byte] = uint8_t(scale);
 }
 
-// Returns, on the host, whether every line has whole chunks, which begin where all 8 bytes can be stored at once.
+// Returns, on the host, whether every line of an output, whose lines have no gaps, has whole chunks, which begin where all 8
+// bytes can be stored at once.
 inline bool is_wide_part(const QuantizedPart& part) {
     return is_aligned(part.codes, 8) && part.length % kChunk == 0;
 }

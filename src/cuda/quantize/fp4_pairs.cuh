@@ -56,6 +56,9 @@ struct Shared {
     alignas(16) uint32_t scales[2][kTile][2];  // scale words of each part by line
 };
 
+// Blocks on a multiprocessor, as kernels ask for: each takes 1 KiB more than it asks for.
+static_assert(5 * (sizeof(Shared) + 1024) <= 228 * 1024 && 4 * (sizeof(Shared) + 1024) <= 164 * 1024);
+
 template <bool nvfp4>
 __device__ __forceinline__ auto& bands_of(Shared& shared) {
     if constexpr (nvfp4)
@@ -65,8 +68,9 @@ __device__ __forceinline__ auto& bands_of(Shared& shared) {
 }
 
 // How chunks of codes are stored, which a kernel is compiled for: all lines begin where 8 bytes can be stored at once, of a
-// tile or of bands of groups; those that do not leave by words; or byte by byte, where no register is left.
-enum class Stores { Wide, Bands, Words, Bytes };
+// tile or of bands of groups; whole lines that do not leave by the aligned 8 bytes that lie in them, others by words; or byte
+// by byte, where no register is left.
+enum class Stores { Wide, Bands, Shifted, Bytes };
 
 // Holds what is the same for all chunks of a part.
 struct Rule {
@@ -265,7 +269,7 @@ template <Stores stores>
 __device__ __forceinline__ void put_chunk(const Rule& rule, Shared& shared, int line, uint32_t scale, uint2 codes) {
     put_scale(shared.scales[rule.columnwise], line, rule.scale_byte, scale);
     uint8_t* const to = rule.codes + uint64_t(uint32_t(line)) * rule.line_bytes;
-    if (stores == Stores::Words && !rule.wide) {
+    if (stores == Stores::Shifted && !rule.wide) {
         store_shifted_chunk(to, codes, line < rule.lines ? rule.bytes : 0);
     } else if (line < rule.lines) {
         if (stores == Stores::Bytes)

@@ -247,7 +247,7 @@ struct WordColumns {
         }
     }
     __device__ __forceinline__ void store(const QuantizeProblem& p, const Band& band, int64_t col) const {
-        const int64_t tile = col / kTile * ((band.count + 3) / 4) + band.index / 4;
+        const int64_t tile = col / kTile * bands_to_words(band.count) + band.index / kWordBands;
         uint8_t* const to = p.columnwise.scales + band.scales[1] + tile * kSwizzleBytes + threadIdx.x % 32 * 4;
 #pragma unroll
         for (int i = 0; i < kLines; i++)

@@ -226,6 +226,7 @@ __device__ __forceinline__ bool load_tile(const Arguments& a, const TilePlace& p
     const QuantizeProblem& p = a.problem;
     float amax = nvfp4 && !p.compute_amax ? table_amax(p, place.scope) : 0;
     const bool wide = stores == Stores::Wide || a.wide_in;
+    static_assert(sizeof(shared.scales) >= kTile * sizeof(uint4));
     uint4* const last = reinterpret_cast<uint4*>(shared.scales);  // which are made later
     if (!early) {
         const SourcePlace source(p, place, shared.place.group);
@@ -305,7 +306,7 @@ __device__ __forceinline__ void store_band_scales(const QuantizeProblem& p, Shar
     __syncthreads();
     if (p.has_rowwise && at.band.exists()) {
         store_row_scales(p.rowwise, bands, [&](int line, int i) { return shared.scales[0][line][i]; });
-        if (at.band.rows_behind > 0) store_rows_behind<rows>(p.rowwise, at, bands.columns.lines);
+        if (at.band.rows_behind > 0) store_placed_rows_behind<rows>(p.rowwise, at, bands.columns.lines);
     }
     const uint32_t(&words)[kTile][2] = shared.scales[1];
     if (!p.columnwise.layout.swizzled)
@@ -371,13 +372,13 @@ constexpr KernelEntry<Key, Arguments> lines_entry() {
 
 constexpr KernelEntry<Key, Arguments> kernels[] = {
     entry<true, false, Rounding::Nearest, Stores::Wide>(),
-    entry<true, false, Rounding::Nearest, Stores::Words>(),
+    entry<true, false, Rounding::Nearest, Stores::Shifted>(),
     entry<true, true, Rounding::Nearest, Stores::Wide>(),
-    entry<true, true, Rounding::Nearest, Stores::Words>(),
+    entry<true, true, Rounding::Nearest, Stores::Shifted>(),
     entry<false, false, Rounding::Nearest, Stores::Wide>(),
-    entry<false, false, Rounding::Nearest, Stores::Words>(),
+    entry<false, false, Rounding::Nearest, Stores::Shifted>(),
     entry<false, true, Rounding::Nearest, Stores::Wide>(),
-    entry<false, true, Rounding::Nearest, Stores::Words>(),
+    entry<false, true, Rounding::Nearest, Stores::Shifted>(),
     entry<true, false, Rounding::Stochastic>(),
     entry<true, true, Rounding::Stochastic>(),
     entry<false, false, Rounding::Stochastic>(),
@@ -401,7 +402,7 @@ constexpr KernelEntry<bool, BandArguments<true>> nv_band_kernels[] = {band_entry
 Stores stores_of(const Arguments& a, Rounding rounding) {
     if (rounding != Rounding::Nearest) return Stores::Bytes;
     const bool wide = a.wide_in && (a.wide[0] || !a.problem.has_rowwise) && (a.wide[1] || !a.problem.has_columnwise);
-    return wide ? Stores::Wide : Stores::Words;
+    return wide ? Stores::Wide : Stores::Shifted;
 }
 
 // Returns whether groups go by bands: to nearest, all of it aligned, NVFP4 with one global maximum. Compact scales of MX

@@ -1,9 +1,9 @@
 // The kernels of quantize_tile for BF16 to MXFP6 without squares: tiles in shared memory, elements that stay packed in pairs,
 // as in quantize_fp4_pairs. Who reads what: tile/shared_tile.cuh.
 //
-//     without groups   to the columnwise part or both; of rows that are not aligned, which come as shifted pieces
-//                      (tile/shifted_tile.cuh), to the rowwise part alone, too. Lines that begin anywhere leave as the
-//                      aligned pieces that lie in them and the bytes beside those, eight lanes a line
+//     without groups   to any parts; aligned rows to the rowwise part alone are asked of quantize_rowwise first. Rows that
+//                      are not aligned come as shifted pieces (tile/shifted_tile.cuh), lines that begin anywhere leave as
+//                      the aligned pieces that lie in them and the bytes beside those, eight lanes a line
 //     with groups      aligned rows to the columnwise part or both: a tile is four bands of 32 rows of any groups, and a block
 //                      takes up to four tiles side by side (tile/shared_bands.cuh)
 //
@@ -15,10 +15,10 @@
 //     pieces              |  16 |  16 |  16 |  16 |  16 |  16  | ...                  96 bytes a line, stored by 24 lanes
 //     of groups           | 8| 8| 8| 8| 8| 8| 8| 8| 8| 8| 8| 8| ...                   where lines begin at 8 bytes: in two
 //
-// Bytes an element: 2 read once, 0.78 written for each part. Columns take as long as a kernel that only moves these bytes;
-// both parts are bound by arithmetic, 7 operations an element in the loop of rows and 7.6 in that of columns (machine code
-// for sm_90a). Codes come from the conversion to E4M3 or E5M2, which have as many bits of mantissa. By RCEIL with NaN handed
-// on ("usual") no product is above the largest code, and nothing is clamped.
+// Bytes an element: 2 read once, 0.78 written for each part. Columns of aligned rows without groups take as long as a
+// kernel that only moves these bytes; both parts are bound by arithmetic, 7 operations an element in the loop of rows and 7.6
+// in that of columns (machine code for sm_90a). Codes come from the conversion to E4M3 or E5M2, which have as many bits of
+// mantissa. By RCEIL with NaN handed on ("usual") no product is above the largest code, and nothing is clamped.
 #pragma once
 #include "cuda/launch.h"
 #include "cuda/quantize/fp4_pairs.cuh"
@@ -324,7 +324,7 @@ __device__ __forceinline__ void emit_band_rows(const BandArguments& a, Shared& s
     emit_rows<E, usual, Pieces::Whole>(a, shared, rows_of_band(p, shared.bands));
     __syncwarp();
     store_row_scales(p.rowwise, shared.bands, [&](int line, int) { return shared.scales[0][line]; });
-    if (at.band.rows_behind > 0) store_rows_behind<kBand>(p.rowwise, at, shared.bands.columns.lines);
+    if (at.band.rows_behind > 0) store_placed_rows_behind<kBand>(p.rowwise, at, shared.bands.columns.lines);
 }
 
 // Stores the columnwise scales of a tile of bands.
@@ -416,7 +416,8 @@ inline six_bits::Pieces six_bit_pieces(const QuantizeProblem& p) {
 }
 
 // Returns whether a kernel takes a problem of BF16. Of groups, lines of rows must begin where 16 bytes can be stored at once,
-// those of columns where 8 can. Aligned rows to the rowwise part alone are quantize_rowwise's.
+// those of columns where 8 can. Lines are shorter than 2^29 bytes, so that six of them
+// (Lines::second) are counted in 32 bits.
 inline bool fits_six_bits(const QuantizeProblem& p) {
     if (p.format->bits != 6 || p.tile.length != kMxBlock || p.square_tiles) return false;
     const auto fits = [&](bool exists, const QuantizedPart& part) {

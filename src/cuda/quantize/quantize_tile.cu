@@ -13,8 +13,8 @@
 //
 // Few elements of BF16 to the columnwise part of MXFP8 1x32, or to both, go another way: quantize_squares.cuh. BF16 to
 // columns of 8 bits without groups goes two tiles at a time: quantize_tall.cuh; with groups, aligned, in bands of 32 rows:
-// quantize_bands.cuh, with scales of 128 rows quantize_slots.cuh. BF16 to MXFP6 stays packed in pairs, columns of groups of
-// it in bands: quantize_six_bits.cuh. Other BF16 rows that are not aligned come through shared memory
+// quantize_bands.cuh, with scales of 128 rows quantize_slots.cuh. BF16 to MXFP6 1x32 stays packed in pairs, columns of
+// aligned groups of it in bands: quantize_six_bits.cuh. Other BF16 rows that are not aligned come through shared memory
 // (tile/shifted_patch.cuh), lines of codes that are not leave in shifted pieces (tile/codes.cuh).
 //
 // ROW and TENSOR scales made from this call's maxima take a pass before (amax.cu). TENSOR scales are written by the grid as
@@ -121,6 +121,9 @@ constexpr KernelEntry<SixBitKey, six_bits::BandArguments> six_bit_band_kernels[]
     six_bit_band_entry<E3M2, false, six_bits::Pieces::WholeAndHalf>(Element::E3M2),
     six_bit_band_entry<E3M2, false, six_bits::Pieces::Halves>(Element::E3M2),
 };
+
+// Blocks on a multiprocessor, as kernels ask for: each takes 1 KiB more than it asks for.
+static_assert(5 * (sizeof(six_bits::Shared) + 1024) <= 228 * 1024 && 4 * (sizeof(six_bits::Shared) + 1024) <= 164 * 1024);
 
 using BandKernel = void (*)(BandArguments);
 

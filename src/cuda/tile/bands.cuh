@@ -15,6 +15,7 @@
 namespace mxq::cuda {
 
 constexpr int kBandLog2 = 5, kBand = 1 << kBandLog2, kTileBands = kTile / kBand;
+constexpr int kWordBands = kSwizzleColumns;  // bands whose columnwise scales stand in a word of 128 x 4 tiles
 
 static_assert(kBand == kMxBlock, "a block of columns is a band's");
 
@@ -42,6 +43,8 @@ struct Band {
     __device__ __forceinline__ bool is_last() const { return index + 1 == count; }
 };
 
+__device__ __forceinline__ uint32_t bands_to_words(uint32_t bands) { return (bands + kWordBands - 1) / kWordBands; }
+
 // Bands that stand together in a word of swizzled scales, as far as a block has them: what one store takes.
 struct BandWord {
     int count;       // of the block's bands, from the first on; 0: the band is not the first
@@ -49,13 +52,13 @@ struct BandWord {
 
     // `place` is the band's among the `in_block` of the block.
     __device__ __forceinline__ BandWord(const Band& band, int place, int in_block)
-        : count(0), begin(int(band.index % kTileBands)), end(0) {
+        : count(0), begin(int(band.index % kWordBands)), end(0) {
         if (!band.exists() || (place > 0 && begin > 0)) return;
-        const int most = min(kTileBands - begin, in_block - place), left = int(band.count - band.index);
+        const int most = min(kWordBands - begin, in_block - place), left = int(band.count - band.index);
         count = min(most, left);
-        end = left <= most ? kTileBands : begin + count;
+        end = left <= most ? kWordBands : begin + count;
     }
-    __device__ __forceinline__ bool is_whole() const { return begin == 0 && end == kTileBands; }
+    __device__ __forceinline__ bool is_whole() const { return begin == 0 && end == kWordBands; }
 };
 
 // Returns how many rows a group has in its `index`th band, padding aside.
@@ -71,7 +74,8 @@ __device__ __forceinline__ Band band_of(const QuantizeProblem& p, const BandUnit
                                         uint32_t index) {
     if (!group.exists()) return {};
     const int64_t row = int64_t(index) * band_rows, source_row = int64_t(group.starts[kSourceCodes]) + row;
-    Band band{index, units.group_tiles(group.rows), group.index, existing_rows<band_rows>(group, index), 0, 0, source_row, 0, {}};
+    const int32_t existing = existing_rows<band_rows>(group, index);
+    Band band{index, units.group_tiles(group.rows), group.index, existing, 0, 0, source_row, 0, {}};
     band.scales[1] = group_scale_offset(p.columnwise.layout, group.start(kColumnwisePart));
     if (!p.has_rowwise) return band;
     // Padding may take a group beyond 2^31 - 1 rows.

@@ -22,11 +22,9 @@
 
 namespace mxq::cuda {
 
-// A band of a tile: where its rows are, from the tile's first column on.
+// A band of a tile: where it lies in the outputs, from the tile's first column on.
 struct PlacedBand {
     Band band;
-    int64_t source_row;
-    int32_t source_rows;     // of its group from there on; none where not above 0
     uint8_t* row_codes;      // of its first row
     uint8_t* row_scales;     // the first word of its first row
     uint8_t* column_scales;  // the 128 x 4 tile that its columns are in
@@ -52,7 +50,8 @@ inline bool shares_sectors(const QuantizedPart& part) {
     return !is_aligned(part.codes, sector) || part.line_bytes % sector != 0;
 }
 
-// The most tiles of a block of threads, and how many blocks there are at least where one takes several.
+// The most tiles of a block of threads, and how many blocks there are at least where one takes several, as timed on an H200
+// (docs/performance.md, "Groups").
 constexpr uint32_t kMostBandTiles = 4;
 constexpr int64_t kFewBandBlocks = 1500;
 
@@ -68,7 +67,8 @@ struct BandTiles {
           down(ceil_div(bands_bound(p, band_rows), int64_t(TileBands<band_rows>::count))),
           in_block(1),
           units{Tiles(p).units} {
-        // Where blocks share sectors, those of several tiles each complete them later.
+        // Columns whose tiles share sectors take one tile a block, since several would complete sectors later. Both parts of
+        // four bits with swizzled columns, which arithmetic bounds, do not wait for that: NVFP4 takes four tiles, MXFP4 two.
         const bool shares = shares_sectors(p.columnwise), is_mx = band_rows == kMxBlock;
         const bool bound_by_arithmetic = p.has_rowwise && p.columnwise.bits == 4 && p.columnwise.layout.swizzled;
         if (shares && !bound_by_arithmetic) return;
@@ -90,7 +90,7 @@ __device__ __forceinline__ void copy_warp_lines(ChunkTile<Bf16>& tile, const Pla
     using Tile = ChunkTile<Bf16>;
     constexpr int step = 32 / Tile::line_pieces;
     const int lane = threadIdx.x % 32, line = lane / Tile::line_pieces, piece = lane % Tile::line_pieces;
-    const int column = piece * Tile::in_piece, existing = column < cols ? rows - line : 0;
+    const int column = piece * Tile::in_piece, existing = column < cols ? rows : 0;
     const Bf16* at = static_cast<const Bf16*>(in.data) + (first_row + line) * in.row_stride + col + column;
     uint4* const to = &tile.pieces[Tile::slot(threadIdx.x / 32 * kChunk + line, piece)];
     if (__all_sync(kAllLanes, existing >= kChunk)) {
@@ -99,7 +99,8 @@ __device__ __forceinline__ void copy_warp_lines(ChunkTile<Bf16>& tile, const Pla
     } else {
 #pragma unroll
         for (int i = 0; i < kChunk; i += step, at += step * in.row_stride)
-            copy_piece(to + i * Tile::line_pieces, i < existing ? at : static_cast<const Bf16*>(in.data), i < existing);
+            copy_piece(to + i * Tile::line_pieces, i + line < existing ? at : static_cast<const Bf16*>(in.data),
+                       i + line < existing);
     }
 }
 
@@ -134,10 +135,8 @@ __device__ __forceinline__ void describe_bands(const QuantizeProblem& p, const B
     const int64_t col = int64_t(tiles.begin()) * kTile, row = int64_t(band.index) * band_rows;
     PlacedBand& to = found.bands[place];
     to.band = band;
-    to.source_row = int64_t(group.starts[kSourceCodes]) + row;
-    to.source_rows = band.exists() ? int32_t(int64_t(group.rows) - row) : 0;
     to.column_scales = p.columnwise.scales + band.scales[1] +
-                       (int64_t(tiles.begin()) * ((band.count + 3) / 4) + band.index / 4) * kSwizzleBytes;
+                       (int64_t(tiles.begin()) * bands_to_words(band.count) + band.index / kWordBands) * kSwizzleBytes;
     if (p.has_rowwise) {
         const ScaleLayout& layout = p.rowwise.layout;
         to.row_codes = p.rowwise.line(0, band.code_row) + col / 8 * p.rowwise.bits;
@@ -164,13 +163,14 @@ __device__ __forceinline__ bool copy_next_bands(ChunkTile<Bf16>& tile, const Qua
     const PlacedBand& at = bands.of_warp();
     const int64_t col = int64_t(column) * kTile;
     const int cols = int(min(p.source.cols - col, int64_t(kTile)));
-    copy_warp_lines(tile, p.source.plain, at.source_row + bands.first_row(), at.source_rows - bands.first_row(), col, cols);
+    copy_warp_lines(tile, p.source.plain, at.band.source_row + bands.first_row(), at.band.existing - bands.first_row(), col,
+                    cols);
     const int place = int(threadIdx.x) - (kChunkThreads - 32);
     if (place < 0 || place >= bands.count) return true;
     PlacedBand& moved = bands.bands[place];
     moved.row_codes += kTile / 8 * p.rowwise.bits;
     moved.row_scales += words * int(p.rowwise.layout.swizzled ? kSwizzleBytes : kSwizzleColumns);
-    moved.column_scales += (moved.band.count + 3) / 4 * kSwizzleBytes;
+    moved.column_scales += bands_to_words(moved.band.count) * kSwizzleBytes;
     if (place > 0) return true;
     bands.column = column;
     bands.columns.codes += kTile * p.columnwise.line_bytes;
@@ -195,7 +195,7 @@ __device__ __forceinline__ CodeTile rows_of_band(const QuantizeProblem& p, const
 
 // Stores the rows that pad a group behind its last band: codes and compact scales of +0.
 template <int band_rows>
-__device__ __forceinline__ void store_rows_behind(const QuantizedPart& part, const PlacedBand& at, int cols) {
+__device__ __forceinline__ void store_placed_rows_behind(const QuantizedPart& part, const PlacedBand& at, int cols) {
     const int lane = threadIdx.x % 32, first = TileBands<band_rows>::first_row() / kChunk;
 #pragma unroll 1
     for (int row = band_rows + first; row < band_rows + at.band.rows_behind; row += band_rows / kChunk) {
