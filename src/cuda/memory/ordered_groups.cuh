@@ -20,13 +20,8 @@ struct LaneGroup {
     __device__ __forceinline__ bool is_ordered() const { return start <= end; }
 };
 
-// Returns how many group tiles the groups of all lanes have. Units may count otherwise.
-template <class Units>
-__device__ __forceinline__ uint32_t tiles_of_lanes(const Units& units, uint32_t rows) {
-    return __reduce_add_sync(kAllLanes, units.group_tiles(rows));
-}
-
-// A warp's walk to the 32 groups among which the one that holds group tile `wanted` is, if one does.
+// A warp's walk to the 32 groups among which the one that holds group tile `wanted` is, if one does. Units say how many group
+// tiles the groups of all lanes have (tiles_of_lanes).
 template <class Units>
 struct OrderedGroups {
     const Units& units;
@@ -38,11 +33,11 @@ struct OrderedGroups {
     __device__ __forceinline__ OrderedGroups(const GroupedRows& grouped, const Units& counted, uint32_t wanted)
         : units(counted), count(grouped.groups.count), here(grouped, 0), ordered(here.is_ordered()) {
         LaneGroup next(grouped, 32);
-        uint32_t all = tiles_of_lanes(units, here.rows());
+        uint32_t all = units.tiles_of_lanes(here.rows());
 #pragma unroll 1
         while (base < count && passed_tiles + all <= wanted) {
             const LaneGroup behind(grouped, base + 64);
-            const uint32_t all_next = tiles_of_lanes(units, next.rows());
+            const uint32_t all_next = units.tiles_of_lanes(next.rows());
 #pragma unroll
             for (int i = 0; i < kGroupSums; i++) sums[i] += units.round_up(i, here.rows());
             passed_tiles += all;
@@ -82,8 +77,8 @@ private:
     }
 };
 
-// Returns what find_group_tile does, in one piece: by OrderedGroups dequantize_columnwise takes 4% longer among 256 groups.
-// Where there is no such tile, what begins there is not to be read.
+// Returns what find_group_tile does, in one piece: by OrderedGroups dequantize_columnwise takes longer among many groups
+// (docs/performance.md, "Groups"). Where there is no such tile, what begins there is not to be read.
 template <class Units>
 __device__ __forceinline__ Group find_ordered_group_tile(const GroupedRows& grouped, const Units& units, uint32_t wanted) {
     const int lane = threadIdx.x % 32, count = grouped.groups.count;

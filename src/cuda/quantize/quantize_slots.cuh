@@ -7,9 +7,9 @@
 //     groups' tiles        |0 1 2 .||0 1 2 3|0 . . .||0 1 . .||0 1 2 3|0 1 . .|       bands with rows
 //     slots                [0 1 2 3 0 1 2 3] [0 1 2 3 0 1 0 1] [0 ..                 of blocks of threads
 //
-// Each warp finds its slot alone. Warps of a tile meet twice on the way to its scales, and all warps before lines of codes
-// are stored: of each tile 128 bytes, what pads it included. Rows that pad a group behind its last slot are stored in the
-// rowwise part as in quantize_bands.cuh.
+// Each warp finds its slot alone. All warps meet twice on the way to scales of tiles, and once before lines of codes are
+// stored: of each tile 128 bytes, what pads it included. Rows that pad a group behind its last slot are stored in the
+// rowwise part as in quantize_bands.cuh, of squares with the codes of +0 under the square's factor (padding_codes).
 //
 // Bound by memory, and where tiles have three bands by a warp that has no rows: docs/performance.md, "Groups".
 #pragma once
@@ -29,12 +29,11 @@ struct SlotUnits : GroupSumUnits {
     static __device__ __forceinline__ uint32_t slots(uint32_t rows) {
         return tiles(rows, 2) * 4 + tiles(rows, 1) * 2 + tiles(rows, 0);
     }
+    // Of groups 32 at a time, which have whole blocks of threads.
+    static __device__ __forceinline__ uint32_t tiles_of_lanes(uint32_t rows) {
+        return (__reduce_add_sync(kAllLanes, slots(rows)) + kSlots - 1) / kSlots * kSlots;
+    }
 };
-
-// Groups 32 at a time have whole blocks of threads.
-__device__ __forceinline__ uint32_t tiles_of_lanes(const SlotUnits&, uint32_t rows) {
-    return (__reduce_add_sync(kAllLanes, SlotUnits::slots(rows)) + kSlots - 1) / kSlots * kSlots;
-}
 
 // Returns the most slots that any ends need: a group's last tile may have four with 65 rows.
 inline int64_t slots_bound(const GroupedRows& grouped) {

@@ -25,6 +25,9 @@ struct BandUnitsOf : GroupSumUnits {
     __device__ __forceinline__ uint32_t group_tiles(uint32_t rows) const {
         return round_up(kColumnwiseCodes, rows) / band_rows;
     }
+    __device__ __forceinline__ uint32_t tiles_of_lanes(uint32_t rows) const {
+        return __reduce_add_sync(kAllLanes, group_tiles(rows));
+    }
 };
 
 using BandUnits = BandUnitsOf<kBand>;
@@ -95,7 +98,8 @@ struct BandGroup {
     uint32_t rows;        // of the group, none where there is none
 };
 
-// Returns the group of band `wanted` by one warp, as find_ordered_group_tile does, but nothing that loads need not wait for.
+// Returns the group of band `wanted` by one warp, as find_ordered_group_tile does, but only what a warp
+// needs before it loads rows.
 template <int band_rows>
 __device__ __forceinline__ BandGroup find_band_group(const GroupedRows& grouped, const BandUnitsOf<band_rows>& units,
                                                      uint32_t wanted) {

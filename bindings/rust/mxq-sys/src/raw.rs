@@ -416,9 +416,9 @@ extern "C" {
     /// MXQ\_TYPE\_INT64 in the memory of the context's device, and `bytes` is exactly their size (it is not looked at where ends is
     /// NULL): ends\[g\] is one past the last row of group g, never decreasing, at most rows. Empty groups are allowed; rows past
     /// the last end belong to no group: they are not read and what they would produce is not written. On CUDA the host never
-    /// reads `ends` (values out of order are clamped, so that nothing outside the buffers is touched); on a CPU context the verbs
-    /// check them, but not those of a call that has nothing to write. 2-D tensors only. A count of 0 with NULL clears the groups;
-    /// a count with NULL ends serves queries and sizes.
+    /// reads `ends`: where values are out of order nothing outside the buffers is touched, and what is written is not defined. On a
+    /// CPU context the verbs check them, but not those of a call that has nothing to write. 2-D tensors only. A count of 0 with
+    /// NULL clears the groups; a count with NULL ends serves queries and sizes.
     ///
     /// In memory every group is padded to a multiple of an alignment A: group g starts at
     /// P\[g\] = sum over h \< g of A \* ceil(m\_h / A), m\_h being the rows of group h, and padding is as if rows of +0 followed the
