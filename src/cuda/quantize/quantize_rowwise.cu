@@ -1,6 +1,6 @@
-// quantize_rowwise: the rowwise part alone, with experts and groups of rows: F32, F16 or BF16 to MXFP8 in 1x32 blocks; BF16 to
-// 8 bits in 1x128 blocks, MX or FP8; aligned BF16 to 8 bits in squares (rowwise_squares.cuh) and to MXFP4, NVFP4 and MXFP6
-// (rowwise_small.cuh).
+// quantize_rowwise: the rowwise part alone, with experts and groups of rows: F32, F16 or BF16 to MXFP8 in 1x32 blocks; BF16
+// to 8 bits in 1x128 blocks, MX or FP8; aligned BF16 to 8 bits in squares (rowwise_squares.cuh); BF16 to MXFP4, NVFP4 and
+// MXFP6 (rowwise_small.cuh).
 //
 // Streams: no tile and no barrier, every warp for itself. Which segments a warp takes: memory/segments.cuh. With groups it
 // takes rows as if there were none; where their codes and scales go is found while they are on their way
@@ -212,16 +212,32 @@ __global__ void __launch_bounds__(kSegmentThreads, kBlocks<access>)
 
 // ---- Four and six bits -----------------------------------------------------------------------------------------------
 
+// Returns whether elements and codes of four or six bits are accessed by whole vectors.
+bool is_aligned_small(const QuantizeProblem& problem) {
+    const QuantizedPart& out = problem.rowwise;
+    const int bytes = problem.format->bits == 6 ? 16 : 4;
+    return is_wide<Bf16>(problem.source.plain) && is_aligned(out.codes, bytes) && out.line_bytes % bytes == 0;
+}
+
+// Lines that begin anywhere: shorter rows leave most of a warp's last requests empty, and tiles are faster. An H200,
+// 2026-11-26, us by tiles and by rows: MXFP4, 65536 x 519 53, 71, 32768 x 1031 48, 51, 16384 x 1543 38, 35, 8195 x 4099
+// 46, 35.
+constexpr int64_t kShiftedColumns = 1536;
+
 // Returns why codes of four or six bits are left to others.
 Reason declines_small(const QuantizeProblem& problem) {
     if (problem.source.plain.format != MXQ_FORMAT_BF16)
         return [format = problem.source.plain.format] { return std::string("needs bf16, found ") + find_format(format)->name; };
     if (is_transformed(problem)) return "needs no transform, found a Hadamard transform";
     if (problem.four_over_six != FourOverSix::None) return "needs one scale for a block, found four-over-six";
-    const QuantizedPart& out = problem.rowwise;
-    const int bytes = problem.format->bits == 6 ? 16 : 4;
-    if (!is_wide<Bf16>(problem.source.plain) || !is_aligned(out.codes, bytes) || out.line_bytes % bytes != 0)
-        return "needs aligned lines, found others";
+    if (is_aligned_small(problem)) return "";
+    if (problem.seed_offset != nullptr || problem.rowwise.layout.swizzled)
+        return "needs aligned lines for swizzled scales and random numbers, found others";
+    if (problem.source.cols < kShiftedColumns)
+        return [cols = problem.source.cols] {
+            return format_text("needs aligned lines or rows of %lld elements, found %lld", (long long)kShiftedColumns,
+                               (long long)cols);
+        };
     return "";
 }
 
@@ -259,6 +275,26 @@ constexpr SmallEntry small_kernels[] = {
     along_entry<E2M3, kMxBlock>(Element::E2M3), down_entry<E2M3, kMxBlock>(Element::E2M3),
     along_entry<E3M2, kMxBlock>(Element::E3M2), down_entry<E3M2, kMxBlock>(Element::E3M2),
     stochastic_entry<kMxBlock>(),               stochastic_entry<kNvBlock>(),
+};
+
+// Rows and lines that begin anywhere.
+struct ShiftedKey {
+    Element element;
+    int32_t block;
+    bool operator==(const ShiftedKey&) const = default;
+};
+
+template <class E, int block>
+constexpr KernelEntry<ShiftedKey, rowwise_small::Arguments> shifted_entry(Element element) {
+    using namespace rowwise_small;
+    return {{element, block}, quantize_rowwise_small_shifted_kernel<E, block>, kThreads, 0};
+}
+
+constexpr KernelEntry<ShiftedKey, rowwise_small::Arguments> shifted_kernels[] = {
+    shifted_entry<E2M1, kMxBlock>(Element::E2M1),
+    shifted_entry<E2M1, kNvBlock>(Element::E2M1),
+    shifted_entry<E2M3, kMxBlock>(Element::E2M3),
+    shifted_entry<E3M2, kMxBlock>(Element::E3M2),
 };
 
 // Groups with one amax or none: rows are taken whatever their groups are.
@@ -346,11 +382,25 @@ bool places_rows(const QuantizeProblem& problem) {
 rowwise_small::Arguments small_arguments(const QuantizeProblem& problem, bool down) {
     const PlainMatrix& in = problem.source.plain;
     const QuantizedPart& out = problem.rowwise;
-    return {static_cast<const Bf16*>(in.data), out.codes, out.scales, in.matrices * in.rows * in.cols, in.row_stride,
-            out.line_bytes, out.layout.line_stride, uint32_t(in.cols), uint32_t(ceil_div(out.layout.columns, 4)),
-            out.layout.swizzled != 0, problem.nonfinite == Nonfinite::Saturate, fp4_pairs::is_plain_mxfp4(problem),
-            out.scale_max, scale_steps_of(problem), out.amax, out.scope_stride, problem.seed_offset,
-            RowTiles(problem.grouped, in, out, down ? int32_t(kSwizzleRows) : rowwise_small::kWarps)};
+    return {static_cast<const Bf16*>(in.data),
+            out.codes,
+            out.scales,
+            in.matrices * in.rows * in.cols,
+            in.row_stride,
+            out.line_bytes,
+            out.layout.line_stride,
+            uint32_t(in.cols),
+            uint32_t(ceil_div(out.layout.columns, 4)),
+            out.layout.swizzled != 0,
+            problem.nonfinite == Nonfinite::Saturate,
+            fp4_pairs::is_plain_mxfp4(problem),
+            out.scale_max,
+            scale_steps_of(problem),
+            out.amax,
+            out.scope_stride,
+            problem.seed_offset,
+            RowTiles(problem.grouped, in, out, down ? int32_t(kSwizzleRows) : rowwise_small::kWarps),
+            static_cast<const Bf16*>(in.data) + (in.matrices * in.rows - 1) * in.row_stride + in.cols};
 }
 
 void run_small(const Context& context, const QuantizeProblem& problem, const Launch& call) {
@@ -358,11 +408,15 @@ void run_small(const Context& context, const QuantizeProblem& problem, const Lau
     const int64_t cols = problem.source.cols;
     const QuantizedPart& out = problem.rowwise;
     const Start start = problem.compute_amax ? launch_amax(context, problem, out.amax, nullptr, call) : Start::AfterAll;
-    const bool down = goes_down_small(problem), stochastic = problem.seed_offset != nullptr;
+    const bool shifted = !is_aligned_small(problem);
+    const bool down = !shifted && goes_down_small(problem), stochastic = problem.seed_offset != nullptr;
     const rowwise_small::Arguments a = small_arguments(problem, down);
     if (a.elements == 0) return;
     const int64_t across = down ? ceil_div(cols, kRequest) * kTileShares : ceil_div(cols, kAlong);
     const SmallKey key{problem.format->element, out.layout.block, down, stochastic};
+    if (shifted)
+        return launch(context, shifted_kernels, {key.element, key.block}, "quantize_rowwise",
+                      grid_of_rows(across, a.tiles.all), call.stream, a, start);
     if (places_rows(problem)) {
         if (problem.grouped.groups.count == 0) return;
         const GroupTask task = group_task(problem);
@@ -524,6 +578,7 @@ void load(const Context&) {
     load_kernels(kernels<GroupArguments>);
     load_kernels(square_kernels);
     load_kernels(small_kernels);
+    load_kernels(shifted_kernels);
     load_kernels(small_group_kernels);
 }
 
