@@ -76,14 +76,13 @@ __device__ __forceinline__ void store_whole_shifted_codes(const Codes<8> (&codes
 template <int most>
 __device__ __forceinline__ void store_shifted_bytes(const uint32_t* put, uint8_t* to, int bytes) {
     static_assert(most % 256 == 0);
-    const int lane = threadIdx.x % 32, before = int(reinterpret_cast<uintptr_t>(to) % 8), bits = -before & 3;
+    const int lane = threadIdx.x % 32, before = int(reinterpret_cast<uintptr_t>(to) % 8), bits = (-before & 3) * 8;
 #pragma unroll
     for (int i = 0; i < most / 256; i++) {
         const int at = (i * 32 + lane) * 8 - before;
         if (at < 0 || at + 8 > bytes) continue;
         const uint32_t low = put[at / 4], middle = put[at / 4 + 1], high = put[(at + 7) / 4];
-        *reinterpret_cast<uint2*>(to + at) = {__funnelshift_r(low, middle, bits * 8),
-                                              __funnelshift_r(middle, high, bits * 8)};
+        *reinterpret_cast<uint2*>(to + at) = {__funnelshift_r(low, middle, bits), __funnelshift_r(middle, high, bits)};
     }
     const int head = min(-before & 7, bytes), end = head + (bytes - head) / 8 * 8;
     const int byte = lane < 8 ? lane : end + lane - 8;

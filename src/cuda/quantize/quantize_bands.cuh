@@ -174,7 +174,8 @@ __device__ __forceinline__ void store_band_squares(const QuantizeProblem& p, con
     const int square = threadIdx.x % 32;
     const int64_t line = col + square * kMxBlock;
     if (band.existing <= 0 || square >= kTileBlocks || line >= p.source.cols) return;
-    const uint8_t scale = uint8_t(columns.words[0][square * kMxBlock] >> (threadIdx.x / 32 * 8));
+    // A byte alone is read, since other warps may not have put theirs.
+    const uint8_t scale = reinterpret_cast<const uint8_t*>(&columns.words[0][square * kMxBlock])[threadIdx.x / 32];
     const ScaleLayout &rows = p.rowwise.layout, &lines = p.columnwise.layout;
     if (p.has_rowwise && !rows.swizzled)
         store_kept(p.rowwise.scales + band.scales[0] + rows.offset(0, int64_t(band.index) * kBand, line / kMxBlock), scale);

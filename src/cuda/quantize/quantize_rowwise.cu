@@ -2,7 +2,7 @@
 // to 8 bits in 1x128 blocks, MX or FP8; aligned BF16 to 8 bits in squares (rowwise_squares.cuh); BF16 to MXFP4, NVFP4 and
 // MXFP6 (rowwise_small.cuh).
 //
-// Streams: no tile and no barrier, every warp for itself. Which segments a warp takes: memory/segments.cuh. With groups it
+// Streams: no tile; of 8 bits without groups no barrier, every warp for itself. Which segments a warp takes: memory/segments.cuh. With groups it
 // takes rows as if there were none; where their codes and scales go is found while they are on their way
 // (memory/row_places.cuh). A lane holds four vectors of 16 bytes, all loaded before the first use:
 //
@@ -219,9 +219,8 @@ bool is_aligned_small(const QuantizeProblem& problem) {
     return is_wide<Bf16>(problem.source.plain) && is_aligned(out.codes, bytes) && out.line_bytes % bytes == 0;
 }
 
-// Lines that begin anywhere: shorter rows leave most of a warp's last requests empty, and tiles are faster. An H200,
-// 2026-11-26, us by tiles and by rows: MXFP4, 65536 x 519 53, 71, 32768 x 1031 48, 51, 16384 x 1543 38, 35, 8195 x 4099
-// 46, 35.
+// Lines that begin anywhere: shorter rows leave most of a warp's last requests empty, and tiles are faster
+// (docs/performance.md, "Small and odd tensors").
 constexpr int64_t kShiftedColumns = 1536;
 
 // Returns why codes of four or six bits are left to others.

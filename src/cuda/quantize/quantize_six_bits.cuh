@@ -1,9 +1,10 @@
 // The kernels of quantize_tile for BF16 to MXFP6 without squares: tiles in shared memory, elements that stay packed in pairs,
 // as in quantize_fp4_pairs. Who reads what: tile/shared_tile.cuh.
 //
-//     without groups   to any parts; aligned rows to the rowwise part alone are asked of quantize_rowwise first. Rows that
-//                      are not aligned come as shifted pieces (tile/shifted_tile.cuh), lines that begin anywhere leave as
-//                      the aligned pieces that lie in them and the bytes beside those, eight lanes a line
+//     without groups   to any parts; the rowwise part alone is asked of quantize_rowwise first, which leaves rows that are
+//                      not aligned where they are short or scales are swizzled. Such rows come as shifted pieces
+//                      (tile/shifted_tile.cuh), lines that begin anywhere leave as the aligned pieces that lie in them and
+//                      the bytes beside those, eight lanes a line
 //     with groups      aligned rows to the columnwise part or both: a tile is four bands of 32 rows of any groups, and a block
 //                      takes up to four tiles side by side (tile/shared_bands.cuh)
 //

@@ -1,16 +1,13 @@
 // The rowwise part of MXFP4, NVFP4 and MXFP6 alone from BF16, as quantize_rowwise streams it: scales of 1x32 and 1x16,
-// rounded to nearest, four bits also stochastically. 256 elements of a row move at once, so that codes of four
-// bits leave as whole lines of 128 bytes, and places are worked out without 64-bit divisions. memory/segments.cuh takes 128,
-// and divides.
+// rounded to nearest, four bits also stochastically. 256 elements of a row move at once, so that codes of four bits leave as
+// whole lines of 128 bytes, and places are worked out without 64-bit divisions. memory/segments.cuh takes 128, and divides.
 //
 // A warp makes four requests of 16 bytes a lane, 256 neighbouring elements each. They lie
 //
-//     along  one after another, where all of the tensor is one line without a gap, and so are its scales; with groups a row
-//     a
-//            warp, eight rows of one group a block of threads;
-//            where rows or lines of codes begin anywhere, a row a warp too: vectors are taken out of two aligned pieces each
-//            (memory/shifted_pieces.cuh); codes meet in shared memory, from where the warp stores aligned eight bytes
-//            (memory/shifted_codes.cuh)
+//     along  one after another, where all of the tensor is one line without a gap, and so are its scales; with groups each
+//            warp has a row, a block of threads eight rows of one group. Where rows or lines of codes begin anywhere, each
+//            warp has a row, too: vectors are taken out of two aligned pieces each (memory/shifted_pieces.cuh), and codes
+//            meet in shared memory, from where the warp stores aligned eight bytes (memory/shifted_codes.cuh)
 //     down   in 256 columns of a row each, 32 rows apart, so that the words of a warp are neighbours in a swizzled tile; a
 //            block of threads has neighbouring rows, with groups of one of them
 //
@@ -19,9 +16,8 @@
 //              row r + 32     [request 1]
 //              ...
 //
-//     maxima   two requests to a word. The lanes of a block exchange them so that each has the maxima of one request (16 in
-//     a
-//              block: of two), and makes its scale
+//     maxima   two requests to a word. The lanes of a block exchange them so that each has the maxima of one request (in
+//              blocks of 16: of two), and makes its scale
 //     codes    four bits: a vector's eight are a word, along a request's are one line of 128 bytes
 //              six bits: a vector's six bytes go through shared memory, from where the warp stores them 16 at a time
 //
