@@ -161,7 +161,7 @@ TEST_CASE("last bytes: nothing behind a buffer is read", "[cuda]") {
     CHECK(ran > 100);
 }
 
-// Of a last tile of 128 columns the last row is at a multiple of 16 bytes: a piece beside it would lie behind the buffer.
+// The last row of a last tile of 128 columns begins at a multiple of 16 bytes: a piece beside it would lie behind the buffer.
 TEST_CASE("last bytes: nothing behind rows that begin anywhere is read", "[cuda]") {
     if (!testing::cuda()) MXQ_SKIP("no CUDA device");
     testing::Device& device = *testing::cuda();

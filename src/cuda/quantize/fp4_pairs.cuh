@@ -24,7 +24,7 @@ struct Arguments {
     bool wide_in, wide[2];  // parts: rowwise, columnwise
 };
 
-// Of bands of groups (tile/shared_bands.cuh), as long as a block of columns is.
+// The rows of a band (tile/shared_bands.cuh): as many as a block of a column has codes.
 template <bool nvfp4>
 constexpr int kBandRows = nvfp4 ? kNvBlock : kMxBlock;
 

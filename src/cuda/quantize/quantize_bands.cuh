@@ -30,8 +30,8 @@ struct BandArguments {
     QuantizeProblem problem;
 };
 
-// What shares a scale: 32 rows of a column and 32 columns of a row; a square of both; more than a band, whose maxima or
-// scales are there before.
+// Names which elements share a scale: 32 rows of a column and 32 columns of a row; a square of 32 x 32; more than a band has,
+// whose maxima or scales are there before the kernel.
 enum class BandScales { Blocks, Squares, Whole };
 
 template <class E>

@@ -169,8 +169,8 @@ __device__ __forceinline__ void column_codes(const uint32_t (&words)[kChunk], co
 
 // ---- Lines -----------------------------------------------------------------------------------------------------------
 
-// What lines are stored in: pieces of 16 bytes; the same, but half a piece at the end of a line of bands; pieces of 8 bytes,
-// where lines begin at multiples of no more; of lines that begin anywhere, the pieces of 16 bytes that lie in them.
+// Names the pieces that lines are stored in: of 16 bytes; the same, but half a piece at the end of a line of bands; of 8
+// bytes, where lines begin at multiples of no more; of lines that begin anywhere, the pieces of 16 bytes that lie in them.
 enum class Pieces { Whole, WholeAndHalf, Halves, Shifted };
 
 // The way of a warp's chunks to memory, of four lines of a part at a time, `apart` lines one from the next.
@@ -223,7 +223,8 @@ struct Lines {
     }
 };
 
-// The same for lines that begin anywhere: eight lanes have one, which is stored a piece each and then byte by byte.
+// The way of a warp's chunks to lines that begin anywhere: eight lanes have a line, of which each stores one piece of 16 bytes,
+// and then they store the bytes beside those.
 template <>
 struct Lines<Pieces::Shifted> {
     static constexpr int lanes = 32 / kWarpLines, line_bytes_put = kTile * 6 / 8;

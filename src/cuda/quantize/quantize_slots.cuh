@@ -29,7 +29,7 @@ struct SlotUnits : GroupSumUnits {
     static __device__ __forceinline__ uint32_t slots(uint32_t rows) {
         return tiles(rows, 2) * 4 + tiles(rows, 1) * 2 + tiles(rows, 0);
     }
-    // Of groups 32 at a time, which have whole blocks of threads.
+    // Returns the slots of the 32 groups that the lanes have, and those that fill up their last block of threads.
     static __device__ __forceinline__ uint32_t tiles_of_lanes(uint32_t rows) {
         return (__reduce_add_sync(kAllLanes, slots(rows)) + kSlots - 1) / kSlots * kSlots;
     }
@@ -41,7 +41,7 @@ inline int64_t slots_bound(const GroupedRows& grouped) {
     return (grouped.rows + 63 * nonempty) / kBand + ceil_div(count, int64_t(32)) * (kSlots - 1);
 }
 
-// What a warp has of a tile, and where that lies in the outputs.
+// Holds which rows of a tile a warp has, and where they lie in the outputs.
 struct Slot {
     int32_t log2;          // of the slots of its tile; -1: there is none
     int32_t index;         // among those

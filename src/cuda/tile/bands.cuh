@@ -90,7 +90,7 @@ __device__ __forceinline__ Band band_of(const QuantizeProblem& p, const BandUnit
     return band;
 }
 
-// What a warp must know of a band's group before it loads rows.
+// Holds what a warp must know of a band's group before it loads rows.
 struct BandGroup {
     bool exists;
     uint32_t first_band;  // where there is no group: all bands

@@ -55,7 +55,7 @@ inline bool shares_sectors(const QuantizedPart& part) {
 constexpr uint32_t kMostBandTiles = 4;
 constexpr int64_t kFewBandBlocks = 1500;
 
-// What the host settles for tiles of bands.
+// Holds how many tiles of bands there are, and how many of them a block of threads takes, which the host settles.
 template <int band_rows>
 struct BandTiles {
     int64_t across, down;
