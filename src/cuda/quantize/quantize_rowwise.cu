@@ -398,8 +398,7 @@ rowwise_small::Arguments small_arguments(const QuantizeProblem& problem, bool do
             out.amax,
             out.scope_stride,
             problem.seed_offset,
-            RowTiles(problem.grouped, in, out, down ? int32_t(kSwizzleRows) : rowwise_small::kWarps),
-            static_cast<const Bf16*>(in.data) + (in.matrices * in.rows - 1) * in.row_stride + in.cols};
+            RowTiles(problem.grouped, in, out, down ? int32_t(kSwizzleRows) : rowwise_small::kWarps)};
 }
 
 void run_small(const Context& context, const QuantizeProblem& problem, const Launch& call) {

@@ -59,7 +59,6 @@ struct Arguments {
     int32_t scope_stride;
     const uint64_t* seed_offset;  // stochastic rounding
     RowTiles tiles;               // of 128 rows down, of kWarps along
-    const Bf16* end;              // lines that begin anywhere: of all that may be read
 };
 
 // The arguments of a kernel for groups that share what stands above their scales.
@@ -606,7 +605,8 @@ __global__ void __launch_bounds__(kThreads, 4) quantize_rowwise_small_shifted_ke
     if (!find_row_tile(a.tiles, row_of_blocks(), tile)) return wait_for_previous_kernel();
     const ShiftedRequests<E::bits, block> requests(a, tile, blockIdx.x, threadIdx.x / 32);
     Vector<Bf16> vectors[kRequests];
-    load_shifted_vectors(vectors, a.in, a.row_stride, requests, a.end);
+    const Bf16* const end = a.in + (tile.in_row + tile.rows - 1) * a.row_stride + a.cols;  // of the matrix or group
+    load_shifted_vectors(vectors, a.in, a.row_stride, requests, end);
     const bool to_even = put_table_of<block>(a, tile.scope);
     if (block == kNvBlock) __syncthreads();
     quantize_vectors<E, block, false>(a, vectors, to_even, requests);
