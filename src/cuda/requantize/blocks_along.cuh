@@ -5,7 +5,8 @@
 //
 // A lane has four blocks, all loaded before the first use. Compact blocks lie one after the other; where scales are swizzled, a
 // block of threads takes a tile of 128 x 128, whose scales are 512 bytes in a row.
-// Bytes an element: 1.03 read, 0.53 written; 7 instructions an element (ncu). An H100 is bound by memory.
+// Bytes an element: 1.03 read, 0.53 written; 7 instructions an element (ncu), which an H200's ALU feels. An H100 is bound by
+// memory.
 #pragma once
 #include "cuda/memory/scale_words.cuh"
 #include "cuda/requantize/chunks_along.cuh"
@@ -13,10 +14,24 @@
 namespace mxq::cuda {
 
 constexpr int kBlockThreads = 256, kBlockRequests = 4;  // of a lane
-constexpr int kBlockTiles = kRequantizeBlocks * 5 / 8;  // blocks of threads with a tile that share an SM
+constexpr int kBlockTiles = kRequantizeBlocks * 7 / 8;  // blocks of threads with a tile that share an SM
+
+// How far scale words lie apart: of tiles of 128 lines, of 128 positions, of lines, and of lines 32 below one another.
+struct WordSteps {
+    int64_t matrix, tile;
+    uint32_t column, line, request;
+
+    explicit WordSteps(const ScaleLayout& layout)
+        : matrix(layout.matrix_scales),
+          tile(layout.swizzled ? layout.tile_row_scales() : kTile * layout.line_stride),
+          column(layout.swizzled ? kSwizzleBytes : kSwizzleColumns),
+          line(layout.swizzled ? 16 : uint32_t(layout.line_stride)),
+          request(layout.swizzled ? 4 : uint32_t(32 * layout.line_stride)) {}
+};
 
 struct BlockArguments {
     QuantizedPart from, to;
+    WordSteps from_words, to_words;
     int64_t blocks;  // of all lines, where scales are not swizzled
     uint32_t down;   // tiles of 128 lines of a matrix, where they are
     ScaleSteps steps;
@@ -94,35 +109,47 @@ __device__ __forceinline__ uint32_t transpose_scales(uint32_t word) {
     return __byte_perm(word, __shfl_xor_sync(kAllLanes, word, 2 * step), lane & 2 ? 0x3276 : 0x5410);
 }
 
+// 128 lines of the source, and how many of them exist.
+struct BlockLines {
+    uint32_t matrix, tile;
+    int64_t first;
+    int existing;
+
+    // Takes the row of tiles that the block of threads is in, of which a matrix has so many. None of them exist where a grid
+    // has more rows.
+    __device__ __forceinline__ BlockLines(const QuantizedPart& from, uint32_t down) {
+        const uint32_t row = row_of_blocks();
+        matrix = from.matrices == 1 ? 0 : row / down, tile = row - matrix * down;
+        first = int64_t(tile) * kTile;
+        existing = matrix < from.matrices ? int(min(from.lines - first, int64_t(kTile))) : 0;
+    }
+};
+
 // A scale word of one of the lines of a tile of 128 lines that a lane has in its requests, 32 lines apart.
 struct TileScaleWord {
-    int64_t index, count;
-    int64_t line, left;  // of the matrix; scales of the line
+    uint8_t* at;
+    int line, existing, left;  // scales of the line from the word on
+    bool swizzled;
 
-    __device__ __forceinline__ TileScaleWord(const QuantizedPart& part, int64_t matrix, int64_t tile_line, int of_tile,
-                                             int request, int64_t column)
-        : line(tile_line + of_tile + request * 32), left(max(part.layout.columns - column, int64_t(0))) {
-        const ScaleLayout& layout = part.layout;
-        const int64_t base = matrix * layout.matrix_scales;
-        if (layout.swizzled) {
-            const int64_t tile =
-                tile_line / kSwizzleRows * layout.tile_row_scales() + column / kSwizzleColumns * kSwizzleBytes;
-            index = base + tile + of_tile * 16 + request * 4;
-        } else {
-            index = base + line * layout.line_stride + column;
-        }
-        find_count(part);
+    // Takes word `column` of line of_tile + 32 * request.
+    __device__ __forceinline__ TileScaleWord(const QuantizedPart& part, const WordSteps& steps, const BlockLines& lines,
+                                             int of_tile, int request, uint32_t column)
+        : at(part.scales + lines.matrix * steps.matrix + lines.tile * steps.tile),
+          line(of_tile + request * 32),
+          existing(lines.existing),
+          left(int(part.layout.columns) - int(column * kSwizzleColumns)),
+          swizzled(part.layout.swizzled) {
+        at += uint64_t(column) * steps.column + uint64_t(uint32_t(of_tile)) * steps.line +
+              uint64_t(uint32_t(request)) * steps.request;
     }
     // Goes to a line below, of the same tile and request.
-    __device__ __forceinline__ void go_down(const QuantizedPart& part, int lines) {
-        line += lines, index += lines * (part.layout.swizzled ? 16 : part.layout.line_stride);
-        find_count(part);
+    __device__ __forceinline__ void go_down(const WordSteps& steps, int lines) {
+        line += lines, at += uint64_t(uint32_t(lines)) * steps.line;
     }
-    __device__ __forceinline__ void find_count(const QuantizedPart& part) {
-        if (part.layout.swizzled)
-            count = left > 0 ? kSwizzleColumns : 0;
-        else
-            count = line < part.lines ? left : 0;
+    // Returns how many bytes the layout has there. Swizzled tiles are written in full.
+    __device__ __forceinline__ int count() const {
+        if (swizzled) return left > 0 ? kSwizzleColumns : 0;
+        return line < existing ? left : 0;
     }
 };
 
@@ -157,36 +184,33 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
 //
 //     lane     a block of a line, four lanes side by side; four lines, 32 apart
 //     words    lane k of four moves the scales of request k
-template <class S>
+template <class S, bool clamps>
 __global__ void __launch_bounds__(kRequantizeThreads, kBlockTiles)
     requantize_tile_of_blocks_kernel(const __grid_constant__ BlockArguments a) {
-    const uint32_t matrix = row_of_blocks() / a.down, tile = row_of_blocks() - matrix * a.down;
-    if (matrix >= a.from.matrices) return;
-    const int lane = threadIdx.x % 32, line = threadIdx.x / 32 * 8 + lane / 4;
-    const int64_t tile_line = int64_t(tile) * kSwizzleRows, first = int64_t(blockIdx.x) * kTile;
-    const int64_t position = first + lane % 4 * kMxBlock;
-    const int existing = position < a.from.length ? int(min(a.from.lines - tile_line, int64_t(kTile))) : 0;
-    const uint8_t* const codes_at = a.from.line(matrix, tile_line + line) + position;
+    const BlockLines lines(a.from, a.down);
+    if (lines.existing <= 0) return;
+    const int lane = threadIdx.x % 32, line = threadIdx.x / 32 * 8 + lane / 4, request = lane % kBlockRequests;
+    const int64_t position = int64_t(blockIdx.x) * kTile + lane % 4 * kMxBlock;
+    const int existing = position < a.from.length ? lines.existing : 0;
+    const uint8_t* from = a.from.line(lines.matrix, lines.first + line) + position;
     BlockCodes codes[kBlockRequests];
 #pragma unroll
-    for (int i = 0; i < kBlockRequests; i++) {
-        const auto* at = reinterpret_cast<const BlockCodes*>(codes_at + i * 32 * a.from.line_bytes);
-        codes[i] = line + i * 32 < existing ? *at : BlockCodes{};
-    }
-    const TileScaleWord from(a.from, matrix, tile_line, line, lane % kBlockRequests, first / kMxBlock);
-    const TileScaleWord to(a.to, matrix, tile_line, line, lane % kBlockRequests, first / kMxBlock);
-    const uint32_t source_scales = transpose_scales(load_scale_word(a.from.scales + from.index, from.count));
-    uint8_t* const codes_to = a.to.line(matrix, tile_line + line) + position / 2;
+    for (int i = 0; i < kBlockRequests; i++, from += 32 * a.from.line_bytes)
+        codes[i] = line + i * 32 < existing ? *reinterpret_cast<const BlockCodes*>(from) : BlockCodes{};
+    const TileScaleWord source(a.from, a.from_words, lines, line, request, blockIdx.x);
+    const uint32_t source_scales = transpose_scales(load_scale_word(source.at, source.count()));
+    uint8_t* to = a.to.line(lines.matrix, lines.first + line) + position / 2;
     uint32_t scales = 0;
 #pragma unroll
-    for (int i = 0; i < kBlockRequests; i++) {
+    for (int i = 0; i < kBlockRequests; i++, to += 32 * a.to.line_bytes) {
         uint32_t scale;
-        const uint4 out = requantize_block<S>(a, a.clamps, codes[i], source_scales >> (i * 8) & 0xFF, scale);
+        const uint4 out = requantize_block<S>(a, clamps, codes[i], source_scales >> (i * 8) & 0xFF, scale);
         if (line + i * 32 >= existing) continue;
         scales |= scale << (i * 8);
-        *reinterpret_cast<uint4*>(codes_to + i * 32 * a.to.line_bytes) = out;
+        *reinterpret_cast<uint4*>(to) = out;
     }
-    store_scale_word(a.to.scales + to.index, transpose_scales(scales), to.count);
+    const TileScaleWord word(a.to, a.to_words, lines, line, request, blockIdx.x);
+    store_scale_word(word.at, transpose_scales(scales), word.count());
 }
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
@@ -205,7 +229,7 @@ inline BlockArguments block_arguments(const QuantizeProblem& p, const ScaleSteps
     const QuantizedPart &from = p.source.quantized, &to = from.columnwise ? p.columnwise : p.rowwise;
     const bool swizzled = from.layout.swizzled || to.layout.swizzled;
     const int64_t blocks = swizzled ? 0 : from.matrices * from.lines * (from.length / kMxBlock);
-    return {from, to, blocks, uint32_t(ceil_div(from.lines, int64_t(kTile))), steps, clamps, p.nonfinite};
+    return {from, to, WordSteps(from.layout), WordSteps(to.layout), blocks, uint32_t(ceil_div(from.lines, int64_t(kTile))), steps, clamps, p.nonfinite};
 }
 
 inline dim3 block_grid(const BlockArguments& a) {

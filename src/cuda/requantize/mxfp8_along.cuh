@@ -91,30 +91,30 @@ template <class S, class E>
 __global__ void __launch_bounds__(kBlockThreads, kMxfp8Blocks)
     requantize_tile_of_halves_kernel(const __grid_constant__ BlockArguments a) {
     constexpr int side = 2 * kTile / kChunk, between = 32 / kMxfp8Sets;
-    const uint32_t matrix = row_of_blocks() / a.down, tile = row_of_blocks() - matrix * a.down;
-    if (matrix >= a.from.matrices) return;
-    const int lane = threadIdx.x % 32, line = threadIdx.x / side;
-    const int64_t tile_line = int64_t(tile) * kSwizzleRows, first = int64_t(blockIdx.x) * (2 * kTile);
-    const int64_t position = first + lane % side * kChunk, column = first / kMxBlock + lane % side / 8 * kSwizzleColumns;
-    const int existing = position < a.from.length ? int(min(a.from.lines - tile_line, int64_t(kTile))) : 0;
-    const uint8_t* const from = a.from.line(matrix, tile_line + line) + position;
+    const BlockLines lines(a.from, a.down);
+    if (lines.existing <= 0) return;
+    const int lane = threadIdx.x % 32, line = threadIdx.x / side, request = lane / 2 % kBlockRequests;
+    const int64_t position = int64_t(blockIdx.x) * (2 * kTile) + lane % side * kChunk;
+    const uint32_t column = blockIdx.x * 2 + lane % side / 8;  // of words
+    const int existing = position < a.from.length ? lines.existing : 0;
+    const uint8_t* const from = a.from.line(lines.matrix, lines.first + line) + position;
     uint4 codes[kMxfp8Sets][kBlockRequests];
     uint32_t words[kMxfp8Sets];
-    TileScaleWord from_word(a.from, matrix, tile_line, line, lane / 2 % kBlockRequests, column);
+    TileScaleWord from_word(a.from, a.from_words, lines, line, request, column);
 #pragma unroll
-    for (int set = 0; set < kMxfp8Sets; set++, from_word.go_down(a.from, between)) {
+    for (int set = 0; set < kMxfp8Sets; set++, from_word.go_down(a.from_words, between)) {
 #pragma unroll
         for (int i = 0; i < kBlockRequests; i++) {
             const int below = set * between + i * 32;
             codes[set][i] =
                 line + below < existing ? *reinterpret_cast<const uint4*>(from + below * a.from.line_bytes) : uint4{};
         }
-        words[set] = load_scale_word(a.from.scales + from_word.index, from_word.count);
+        words[set] = load_scale_word(from_word.at, from_word.count());
     }
-    uint8_t* const to = a.to.line(matrix, tile_line + line) + position;
-    TileScaleWord word(a.to, matrix, tile_line, line, lane / 2 % kBlockRequests, column);
+    uint8_t* const to = a.to.line(lines.matrix, lines.first + line) + position;
+    TileScaleWord word(a.to, a.to_words, lines, line, request, column);
 #pragma unroll
-    for (int set = 0; set < kMxfp8Sets; set++, word.go_down(a.to, between)) {
+    for (int set = 0; set < kMxfp8Sets; set++, word.go_down(a.to_words, between)) {
         const uint32_t bytes = transpose_scales<2>(words[set]);
         uint32_t scales = 0;
 #pragma unroll
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(kBlockThreads, kMxfp8Blocks)
                 << (i * 8);
         }
         scales = transpose_scales<2>(scales);
-        if (lane % 2 == 0) store_scale_word(a.to.scales + word.index, scales, word.count);
+        if (lane % 2 == 0) store_scale_word(word.at, scales, word.count());
     }
 }
 

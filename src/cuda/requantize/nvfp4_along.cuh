@@ -28,6 +28,7 @@ constexpr int kNvfp4Blocks = 4;
 
 struct Nvfp4Arguments {
     QuantizedPart from, to;
+    WordSteps from_words, to_words;
     int64_t blocks;  // of a matrix, where scales are not swizzled
     uint32_t down;   // tiles of 128 lines of a matrix, where they are
     ScaleSteps steps;
@@ -251,39 +252,38 @@ __global__ void __launch_bounds__(kBlockThreads, kNvfp4Blocks)
     requantize_nvfp4_tile_kernel(const __grid_constant__ Nvfp4Arguments a) {
     constexpr int side = 16, between = 32 / kNvfp4Sets;  // lanes of a line; lines from a set to the next
     __shared__ Nvfp4Tables<E> tables;
-    const uint32_t matrix = row_of_blocks() / a.down, tile = row_of_blocks() - matrix * a.down;
-    if (matrix >= a.from.matrices) return;
+    const BlockLines lines(a.from, a.down);
+    if (lines.existing <= 0) return;
     const int lane = threadIdx.x % 32, line = threadIdx.x / side;
-    const int64_t tile_line = int64_t(tile) * kSwizzleRows, first = int64_t(blockIdx.x) * (side * kNvBlock);
-    const int64_t position = first + lane % side * kNvBlock;
-    const int existing = position < a.from.length ? int(min(a.from.lines - tile_line, int64_t(kTile))) : 0;
-    const uint8_t* const codes_at = a.from.line(matrix, tile_line + line) + position / 2;
+    const int64_t position = int64_t(blockIdx.x) * (side * kNvBlock) + lane % side * kNvBlock;
+    const int existing = position < a.from.length ? lines.existing : 0;
+    const uint8_t* const codes_at = a.from.line(lines.matrix, lines.first + line) + position / 2;
     uint2 codes[kNvfp4Sets][kBlockRequests];
     uint32_t words[kNvfp4Sets];
-    TileScaleWord from(a.from, matrix, tile_line, line, lane % kBlockRequests, first / kNvBlock + lane % side / 4 * 4);
+    TileScaleWord from(a.from, a.from_words, lines, line, lane % kBlockRequests, blockIdx.x * 4 + lane % side / 4);
 #pragma unroll
-    for (int set = 0; set < kNvfp4Sets; set++, from.go_down(a.from, between)) {
+    for (int set = 0; set < kNvfp4Sets; set++, from.go_down(a.from_words, between)) {
 #pragma unroll
         for (int i = 0; i < kBlockRequests; i++) {
             const int below = set * between + i * 32;
             codes[set][i] =
                 line + below < existing ? *reinterpret_cast<const uint2*>(codes_at + below * a.from.line_bytes) : uint2{};
         }
-        words[set] = load_scale_word(a.from.scales + from.index, from.count);
+        words[set] = load_scale_word(from.at, from.count());
     }
-    const auto global = QuotientBase::of<E>(global_scale(a.from, matrix));
+    const auto global = QuotientBase::of<E>(global_scale(a.from, lines.matrix));
     tables.make(global.value);
     __syncthreads();
-    uint8_t* to = a.to.line(matrix, tile_line + line) + position / 8 * E::bits;
+    uint8_t* to = a.to.line(lines.matrix, lines.first + line) + position / 8 * E::bits;
     asm("" : "+l"(to));  // kept: else it is made again for every block
-    TileScaleWord word(a.to, matrix, tile_line, line, lane / 2 % kBlockRequests, first / kMxBlock + lane % side / 8 * 4);
+    TileScaleWord word(a.to, a.to_words, lines, line, lane / 2 % kBlockRequests, blockIdx.x * 2 + lane % side / 8);
 #pragma unroll
-    for (int set = 0; set < kNvfp4Sets; set++, word.go_down(a.to, between)) {
+    for (int set = 0; set < kNvfp4Sets; set++, word.go_down(a.to_words, between)) {
         const auto exists = [&](int i) { return line + set * between + i * 32 < existing; };
         const auto to_block = [&](int i) { return to + (set * between + i * 32) * a.to.line_bytes; };
         const uint32_t scales = transpose_scales<2>(
             requantize_nvfp4_blocks(a, tables, codes[set], transpose_scales(words[set]), global, exists, to_block));
-        if (lane % 2 == 0) store_scale_word(a.to.scales + word.index, scales, word.count);
+        if (lane % 2 == 0) store_scale_word(word.at, scales, word.count());
     }
 }
 
@@ -302,7 +302,7 @@ inline Nvfp4Arguments nvfp4_arguments(const QuantizeProblem& p, const ScaleSteps
     const QuantizedPart &from = p.source.quantized, &to = from.columnwise ? p.columnwise : p.rowwise;
     const bool swizzled = from.layout.swizzled || to.layout.swizzled;
     const int64_t blocks = swizzled ? 0 : from.lines * (from.length / kNvBlock);
-    return {from, to, blocks, uint32_t(ceil_div(from.lines, int64_t(kTile))), steps, p.nonfinite};
+    return {from, to, WordSteps(from.layout), WordSteps(to.layout), blocks, uint32_t(ceil_div(from.lines, int64_t(kTile))), steps, p.nonfinite};
 }
 
 inline dim3 nvfp4_grid(const Nvfp4Arguments& a) {

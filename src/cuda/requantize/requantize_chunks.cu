@@ -109,23 +109,28 @@ constexpr KernelEntry<CoarseKey, ChunkArguments> square_kernels[] = {
     fp8_square_entry<E4M3, E4M3>(Element::E4M3, Element::E4M3), fp8_square_entry<E5M2, E5M2>(Element::E5M2, Element::E5M2),
 };
 
-constexpr KernelEntry<Element, BlockArguments> block_kernels[] = {
-    {Element::E4M3, requantize_tile_of_blocks_kernel<SourceCodes<E4M3>>, kRequantizeThreads, 0},
-    {Element::E5M2, requantize_tile_of_blocks_kernel<SourceCodes<E5M2>>, kRequantizeThreads, 0},
-};
-
-// Names what a kernel for one row of blocks is compiled for.
-struct RowKey {
+// Names what a kernel for blocks to MXFP4 is compiled for.
+struct BlocksKey {
     Element from;
-    bool clamps;
-    bool operator==(const RowKey&) const = default;
+    bool clamps, one_row;  // products may be 7 or more; blocks lie one after the other
+    bool operator==(const BlocksKey&) const = default;
 };
 
-constexpr KernelEntry<RowKey, BlockArguments> row_of_blocks_kernels[] = {
-    {{Element::E4M3, false}, requantize_row_of_blocks_kernel<SourceCodes<E4M3>, false>, kBlockThreads, 0},
-    {{Element::E4M3, true}, requantize_row_of_blocks_kernel<SourceCodes<E4M3>, true>, kBlockThreads, 0},
-    {{Element::E5M2, false}, requantize_row_of_blocks_kernel<SourceCodes<E5M2>, false>, kBlockThreads, 0},
-    {{Element::E5M2, true}, requantize_row_of_blocks_kernel<SourceCodes<E5M2>, true>, kBlockThreads, 0},
+template <class From, bool clamps>
+constexpr KernelEntry<BlocksKey, BlockArguments> tile_of_blocks_entry(Element from) {
+    return {{from, clamps, false}, requantize_tile_of_blocks_kernel<SourceCodes<From>, clamps>, kRequantizeThreads, 0};
+}
+
+template <class From, bool clamps>
+constexpr KernelEntry<BlocksKey, BlockArguments> row_of_blocks_entry(Element from) {
+    return {{from, clamps, true}, requantize_row_of_blocks_kernel<SourceCodes<From>, clamps>, kBlockThreads, 0};
+}
+
+constexpr KernelEntry<BlocksKey, BlockArguments> blocks_kernels[] = {
+    tile_of_blocks_entry<E4M3, false>(Element::E4M3), tile_of_blocks_entry<E4M3, true>(Element::E4M3),
+    tile_of_blocks_entry<E5M2, false>(Element::E5M2), tile_of_blocks_entry<E5M2, true>(Element::E5M2),
+    row_of_blocks_entry<E4M3, false>(Element::E4M3),  row_of_blocks_entry<E4M3, true>(Element::E4M3),
+    row_of_blocks_entry<E5M2, false>(Element::E5M2),  row_of_blocks_entry<E5M2, true>(Element::E5M2),
 };
 
 // Names what a kernel for MXFP8 along lines is compiled for.
@@ -211,10 +216,8 @@ void run_blocks(const Context& context, const QuantizeProblem& p, const ScaleSte
     if (p.format->bits == 8)
         launch(context, halves_kernels, {from, p.format->element, a.blocks != 0}, "requantize_chunks", half_block_grid(a),
                call.stream, a);
-    else if (a.blocks != 0)
-        launch(context, row_of_blocks_kernels, {from, a.clamps}, "requantize_chunks", block_grid(a), call.stream, a);
     else
-        launch(context, block_kernels, from, "requantize_chunks", block_grid(a), call.stream, a);
+        launch(context, blocks_kernels, {from, a.clamps, a.blocks != 0}, "requantize_chunks", block_grid(a), call.stream, a);
 }
 
 // Returns whether the output is FP8 in 128x128, of the element of a source of MX; declines_scaling refuses it across lines.
@@ -283,8 +286,7 @@ void run(const Context& context, const QuantizeProblem& p, const Launch& call) {
 void load(const Context&) {
     load_kernels(kernels);
     load_kernels(square_kernels);
-    load_kernels(block_kernels);
-    load_kernels(row_of_blocks_kernels);
+    load_kernels(blocks_kernels);
     load_kernels(halves_kernels);
     load_kernels(row_kernels);
     load_kernels(nvfp4_kernels);
