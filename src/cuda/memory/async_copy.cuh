@@ -22,12 +22,6 @@ __device__ __forceinline__ void copy_word(Word* to, const void* from) {
         asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(address), "l"(from), "n"(sizeof(Word)) : "memory");
 }
 
-// Ends a group of what the thread has started to copy.
-__device__ __forceinline__ void end_group_of_pieces() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-
-// Waits for all groups that have ended but the last one; a barrier must follow.
-__device__ __forceinline__ void wait_for_groups_before_last() { asm volatile("cp.async.wait_group 1;" ::: "memory"); }
-
 // Waits for all that the thread has started to copy; a barrier must follow.
 __device__ __forceinline__ void wait_for_pieces() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 

@@ -1,7 +1,8 @@
 // requantize_wide: MXFP8 E4M3 and NVFP4, in lines of whole aligned pieces of 16 bytes, to MXFP8 E4M3 and MXFP4 across the
 // source's lines, MXFP8 to ROW and 128x128 of MXFP8 and FP8, too, E4M3 to E4M3 and E5M2 to both; experts, no groups. Tiles
 // of 256 x 256, so that memory reads and writes 256 bytes of a line at once, of four bits 128 (docs/performance.md, the rate
-// of memory by pattern); lists.cpp says from how many tiles on that is faster than requantize_chunks.
+// of memory by pattern), from MXFP8 to MXFP4 of 128 lines x 256 positions; lists.cpp says from how many tiles on that is
+// faster than requantize_chunks.
 //
 //     codes, scales --> shared memory --16 lines of a word a lane--> F16 pairs --> maxima --> scales, codes --> memory
 //
@@ -40,19 +41,18 @@ namespace {
 // The ways of a tile to elements E: what it has in shared memory, and how it comes there and leaves as codes.
 template <class E, bool clamps>
 struct FromMxfp8 {
-    using Shared = WideMxfp8Shared;
+    static constexpr bool low = E::bits == 4;
+    using Shared = WideMxfp8Shared<low ? kLowTile : kWide>;
     static __device__ __forceinline__ void requantize(const WideArguments& a, const WidePlace& place, Shared& shared) {
-        constexpr int parts = E::bits == 8 ? 1 : 2;  // in which codes come and go: to 4 bits instructions count
-        copy_wide_codes<parts>(a, place, shared);
-        load_wide_scales(a, place, shared);
-        if constexpr (parts == 2) {
-            wait_for_groups_before_last();
-            __syncthreads();
-            emit_wide_part<E, clamps, parts>(a, place, 0, shared);
-        }
+        uint2 scales{};
+        if constexpr (low) scales = load_wide_scales(a, place);
+        copy_wide_codes(a, place, shared);
+        if constexpr (!low) scales = load_wide_scales(a, place);  // which is faster for compact ones
+        put_wide_units<E4M3>(place, scales, shared);
+        shared.from_scales[threadIdx.x][0] = scales.x, shared.from_scales[threadIdx.x][1] = scales.y;
         wait_for_pieces();
         __syncthreads();
-        emit_wide_part<E, clamps, parts>(a, place, parts - 1, shared);
+        emit_wide_positions<E, clamps>(a, place, shared);
     }
 };
 
@@ -73,13 +73,14 @@ struct FromNvfp4 {
 };
 
 template <class Way>
-__global__ void __launch_bounds__(kWideThreads, kWideBlocks)
+__global__ void __launch_bounds__(Way::Shared::lines, Way::Shared::blocks_at_once)
     requantize_wide_kernel(const __grid_constant__ WideArguments a) {
+    using Shared = typename Way::Shared;
     alignas(128) extern __shared__ uint4 wide_memory[];
-    auto& shared = *reinterpret_cast<typename Way::Shared*>(wide_memory);
-    const WidePlace place(a, WideIndex::in_strips(a, row_of_blocks(), blockIdx.x));
+    auto& shared = *reinterpret_cast<Shared*>(wide_memory);
+    const WidePlace place(a, WideIndex::in_strips(a, row_of_blocks(), blockIdx.x), Shared::lines);
     if (!place.exists(a)) return;
-    start_in_turn(a);
+    start_in_turn<Shared::blocks_at_once>(a);
     Way::requantize(a, place, shared);
     __syncthreads();
     store_wide_scales(a, place, shared);
@@ -96,7 +97,7 @@ struct Key {
 
 template <class Way>
 constexpr KernelEntry<Key, WideArguments> entry(Element from, Element to, bool clamps = false) {
-    return {{from, to, clamps}, requantize_wide_kernel<Way>, kWideThreads, sizeof(typename Way::Shared)};
+    return {{from, to, clamps}, requantize_wide_kernel<Way>, Way::Shared::lines, sizeof(typename Way::Shared)};
 }
 
 constexpr KernelEntry<Key, WideArguments> kernels[] = {
@@ -122,6 +123,23 @@ Scaling scaling_of(const QuantizeProblem& p) {
     if (p.format->bits != 8 || !(squares || p.tile.is_row())) return Scaling::Others;
     if (p.format->is_mx()) return squares ? Scaling::Squares : Scaling::Lines;
     return squares ? Scaling::Fp8Squares : Scaling::Fp8Lines;
+}
+
+uint32_t tiles_across(const QuantizedPart& from) { return uint32_t(ceil_div(from.length, kWide)); }
+uint32_t tiles_down(const QuantizedPart& from, int lines = kWide) { return uint32_t(ceil_div(from.lines, int64_t(lines))); }
+
+// Returns the lines of a tile.
+int lines_of_tile(const QuantizeProblem& p) {
+    return p.source.quantized.element == Element::E4M3 && p.format->element == Element::E2M1 ? kLowTile : kWide;
+}
+
+// Returns whether there are so few tiles that the way in which the first of them start is felt, and none is missing among
+// the blocks of threads that start first, which are counted. An incomplete strip has blocks without tiles.
+bool starts_in_turn(const QuantizedPart& from, int lines, uint32_t multiprocessors) {
+    const int64_t across = tiles_across(from), down = tiles_down(from, lines), at_once = kWideBlocks * kWideThreads / lines;
+    const bool first_exist =
+        across % kWideStrip == 0 || (across > kWideStrip && kWideStrip * down >= at_once * multiprocessors);
+    return from.matrices * across * down < 8192 * kWide / lines && first_exist;
 }
 
 // Names a kernel for scales of more than a block.
@@ -193,7 +211,7 @@ Reason needs_room(const Context& context) {
     return [capability] {
         return format_text(
             "needs three blocks of %d KB in a multiprocessor, which compute capability 9.0 to 11.0 has, found %d.%d",
-            int(sizeof(WideMxfp8Shared) / 1024), capability / 10, capability % 10);
+            int(sizeof(WideMxfp8Shared<>) / 1024), capability / 10, capability % 10);
     };
 }
 
@@ -209,19 +227,6 @@ Reason declines(const Context& context, const QuantizeProblem& p) {
         return "needs lines of whole aligned pieces of 16 bytes, found others";
     if (Reason reason = needs_cuda(context); !reason.empty()) return reason;
     return needs_room(context);
-}
-
-uint32_t tiles_across(const QuantizedPart& from) { return uint32_t(ceil_div(from.length, kWide)); }
-uint32_t tiles_down(const QuantizedPart& from) { return uint32_t(ceil_div(from.lines, kWide)); }
-
-// Returns whether there are so few tiles that the way in which the first of them start is felt, and none is missing among
-// the blocks of threads that start first, which are counted. An incomplete strip has blocks without tiles.
-bool starts_in_turn(const QuantizeProblem& p, uint32_t multiprocessors) {
-    const QuantizedPart& from = p.source.quantized;
-    const uint32_t across = tiles_across(from), down = tiles_down(from);
-    const bool first_exist = across % kWideStrip == 0 ||
-                             (across > kWideStrip && kWideStrip * int64_t(down) >= kWideBlocks * int64_t(multiprocessors));
-    return from.matrices * int64_t(across) * down < 8192 && first_exist;
 }
 
 // Tiles of a column up to which one kernel is faster than two: 32768 lines. One H200, 2026-11-26.
@@ -265,7 +270,8 @@ bool launch_columns(const Context& context, Scaling scaling, const QuantizeProbl
 
 void run(const Context& context, const QuantizeProblem& p, const Launch& call) {
     const QuantizedPart& from = p.source.quantized;
-    const uint32_t across = tiles_across(from), down = tiles_down(from);
+    const int lines = lines_of_tile(p);
+    const uint32_t across = tiles_across(from), down = tiles_down(from, lines);
     if (from.matrices * across * down == 0) return;
     const bool rowwise = from.columnwise;
     const QuantizedPart& to = rowwise ? p.rowwise : p.columnwise;
@@ -273,7 +279,7 @@ void run(const Context& context, const QuantizeProblem& p, const Launch& call) {
     float* const maxima = to.amax ? to.amax : static_cast<float*>(call.workspace);
     const uint32_t multiprocessors = uint32_t(context.cuda->multiprocessors);
     const uint32_t strips = uint32_t(ceil_div(int64_t(across), int64_t(kWideStrip))),
-                   in_turn = starts_in_turn(p, multiprocessors) ? multiprocessors : 0;
+                   in_turn = starts_in_turn(from, lines, multiprocessors) ? multiprocessors : 0;
     const WideArguments a{from, to, across, down, strips, in_turn, scale_steps_of(p), p.nonfinite, rule, maxima, nullptr};
     const dim3 grid = grid_of_rows(int64_t(kWideStrip) * down, int64_t(strips) * from.matrices);
     const Scaling scaling = scaling_of(p);

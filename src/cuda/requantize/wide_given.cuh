@@ -15,7 +15,7 @@
 namespace mxq::cuda {
 
 // A tile, and where it is: slow ways look there, since what they took as arguments would stay in registers of the fast ones.
-struct WideGivenTile : WideMxfp8Tile {
+struct WideGivenTile : WideMxfp8Tile<> {
     WidePlace place;
 };
 

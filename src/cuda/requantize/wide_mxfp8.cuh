@@ -45,18 +45,27 @@ struct WideUnit {
     uint16_t exponent;  // the value over 2^(scale - 127) has this one less the scale, as fp32 stores it
 };
 
-struct WideMxfp8Tile : WideCodeTile<8> {
-    alignas(16) uint16_t factors[kWideScales][kWideChunks][kChunk + 8];  // scales over units in F16, by block of positions
-    WideUnit units[kWideScales][kWideScales];                            // by block of positions, and of lines
+template <int tile_lines = kWide>
+struct WideMxfp8Tile : WideCodeTile<8, tile_lines> {
+    static constexpr int skew = tile_lines == kWide ? 8 : 0;  // moves chunks to other banks, where there is room
+    alignas(16) uint16_t factors[kWideScales][tile_lines / kChunk][kChunk + skew];  // scales over units in F16, by block
+    WideUnit units[kWideScales][tile_lines / kMxBlock];                             // by block of positions, and of lines
 };
 
-struct WideMxfp8Shared : WideMxfp8Tile {
-    alignas(8) uint32_t from_scales[kWide][2], to_scales[kWide][2];  // bytes of a line
+template <int tile_lines = kWide>
+struct WideMxfp8Shared : WideMxfp8Tile<tile_lines> {
+    alignas(8) uint32_t from_scales[tile_lines][2], to_scales[kWide][tile_lines / kTile];  // bytes of a line
 };
+
+// As many blocks share an SM as kernels ask for: each takes 1 KiB more than it asks for.
+static_assert(6 * (sizeof(WideMxfp8Shared<kLowTile>) + 1024) <= 228 * 1024);
 
 // Loads the scales that a tile has of one line of the source, zeros where there are none: `left` are there from `column` on.
 __device__ __forceinline__ uint2 load_wide_line(const uint8_t* from, int64_t left, bool swizzled) {
-    if (left >= 8 && !swizzled && reinterpret_cast<uintptr_t>(from) % 8 == 0) return *reinterpret_cast<const uint2*>(from);
+    const uintptr_t address = reinterpret_cast<uintptr_t>(from);
+    if (left >= 8 && !swizzled && address % 8 == 0) return *reinterpret_cast<const uint2*>(from);
+    if (left >= 8 && swizzled && address % 4 == 0)  // at once: below one word is waited for before the next is asked for
+        return {*reinterpret_cast<const uint32_t*>(from), *reinterpret_cast<const uint32_t*>(from + kSwizzleBytes)};
     uint32_t words[2] = {};
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -68,18 +77,21 @@ __device__ __forceinline__ uint2 load_wide_line(const uint8_t* from, int64_t lef
     return make_uint2(words[0], words[1]);
 }
 
-// Loads the scales of the thread's line, which it returns, and sets them under the units of its warp, which has 32 lines. A
-// barrier must follow.
-template <class S>
-__device__ __forceinline__ uint2 load_wide_units(const WideArguments& a, const WidePlace& place, WideMxfp8Tile& shared) {
-    static_assert(kWideThreads == kWide);
+// Loads the scales of the thread's line.
+__device__ __forceinline__ uint2 load_wide_scales(const WideArguments& a, const WidePlace& place) {
+    const ScaleLayout& layout = a.from.layout;
+    const int line = threadIdx.x;
+    const int64_t column = place.position / kMxBlock;
+    return load_wide_line(a.from.scales + layout.offset(place.matrix, place.line + line, column),
+                          line < place.lines ? layout.columns - column : 0, layout.swizzled);
+}
+
+// Sets the scales of the thread's line under the units of its warp, which has 32 lines. A barrier must follow.
+template <class S, int tile_lines>
+__device__ __forceinline__ void put_wide_units(const WidePlace& place, uint2 scales, WideMxfp8Tile<tile_lines>& shared) {
     constexpr int lift = WideSource<S>::lift;
     const int line = threadIdx.x, lane = line % 32;
-    const ScaleLayout& layout = a.from.layout;
-    const int64_t column = place.position / kMxBlock;
     const bool exists = line < place.lines;
-    const uint2 scales = load_wide_line(a.from.scales + layout.offset(place.matrix, place.line + line, column),
-                                        exists ? layout.columns - column : 0, layout.swizzled);
     uint32_t mine = 0;       // the largest scale of the lane's block
     uint32_t vanishing = 0;  // bits of the blocks where the line's products may
 #pragma unroll
@@ -96,12 +108,6 @@ __device__ __forceinline__ uint2 load_wide_units(const WideArguments& a, const W
     if (lane < kWideScales)
         shared.units[lane][line / 32] = {multiply_rn(scale_value(mine), WideSource<S>::unit),
                                          uint16_t(~vanishing >> lane & 1), uint16_t(mine + 127 - lift)};
-    return scales;
-}
-
-__device__ __forceinline__ void load_wide_scales(const WideArguments& a, const WidePlace& place, WideMxfp8Shared& shared) {
-    const uint2 scales = load_wide_units<E4M3>(a, place, shared);
-    shared.from_scales[threadIdx.x][0] = scales.x, shared.from_scales[threadIdx.x][1] = scales.y;
 }
 
 // The codes of 4 positions of 16 lines, and what they are multiplied by.
@@ -109,10 +115,11 @@ struct WideCodes {
     uint32_t lines[kChunk];
     uint32_t factors[kChunk / 2];
 
-    __device__ __forceinline__ WideCodes(const WideMxfp8Tile& shared, uint32_t chunk, uint32_t position) {
+    template <int tile_lines>
+    __device__ __forceinline__ WideCodes(const WideMxfp8Tile<tile_lines>& shared, uint32_t chunk, uint32_t position) {
         const uint32_t* words = shared.word(chunk, position / 4);
 #pragma unroll
-        for (int i = 0; i < kChunk; i++) lines[i] = words[i * WideMxfp8Tile::line_words];
+        for (int i = 0; i < kChunk; i++) lines[i] = words[i * shared.line_words];
         const auto* four = reinterpret_cast<const uint4*>(shared.factors[position / kMxBlock][chunk]);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
@@ -149,9 +156,9 @@ struct WideValues : WidePairs {
 };
 
 // Makes and stores the codes and scales of a lane's 4 positions in fp32, for all lanes of a warp. Out of line: few need it.
-template <class E>
-__device__ __noinline__ void emit_any_wide(const WideArguments& a, WideMxfp8Shared& shared, uint8_t* to, int chunk, int first,
-                                           int length) {
+template <class E, int tile_lines>
+__device__ __noinline__ void emit_any_wide(const WideArguments& a, WideMxfp8Shared<tile_lines>& shared, uint8_t* to, int chunk,
+                                           int first, int length) {
 #pragma unroll 1
     for (int position = first; position < first + 4; position++) {
         const auto* codes = shared.byte(chunk * kChunk, position);

@@ -147,14 +147,15 @@ __device__ __noinline__ void emit_any_wide(const WideArguments& a, WideNvfp4Shar
 // Makes and stores the codes of the tile, and leaves their scales in shared memory.
 template <class E>
 __device__ __forceinline__ void emit_wide_nvfp4(const WideArguments& a, const WidePlace& place, WideNvfp4Shared& shared) {
-    const int lane = threadIdx.x % 32, chunk = lane % 8 + lane / 16 * 8;
+    const WideLane<kWide> lane;
+    const int chunk = lane.chunk;
     const bool odd = chunk % 2, exists = chunk * kChunk < place.lines, block_exists = (chunk - odd) * kChunk < place.lines;
     uint8_t* const to = a.to.line(place.matrix, place.position) + (place.line + chunk * kChunk) / 8 * E::bits;
     const uint32_t line_bytes = uint32_t(a.to.line_bytes);
     const float global = block_exists ? shared.global : 0.0f;
     const int length = exists ? place.length : 0;
 #pragma unroll 1
-    for (int word = threadIdx.x / 32 * 2 + lane / 8 % 2; word < WideNvfp4Shared::line_words; word += kWideThreads / 16) {
+    for (int word = lane.unit; word < WideNvfp4Shared::line_words; word += lane.at_once) {
         const WideWords words(shared, chunk, word);
         uint8_t* at = to + uint64_t(uint32_t(word * 8)) * line_bytes;
         auto* scales = reinterpret_cast<uint8_t*>(shared.to_scales[word * 8 + odd]) + chunk / 2;

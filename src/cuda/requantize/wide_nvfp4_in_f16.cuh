@@ -64,13 +64,13 @@ __device__ __forceinline__ bool emit_nibbles(const WideArguments& a, WideNvfp4Sh
 // Makes and stores the codes of a tile, and leaves its scales in shared memory.
 template <class E, bool clamps>
 __device__ __forceinline__ void emit_nvfp4_in_f16(const WideArguments& a, const WidePlace& place, WideNvfp4Shared& shared) {
-    const uint32_t lane = threadIdx.x % 32;
-    uint32_t chunk = lane % 8 + lane / 16 * 8;
+    const WideLane<kWide> lane;
+    uint32_t chunk = lane.chunk;
     uint8_t* to = a.to.line(place.matrix, place.position) + (place.line + chunk * kChunk) * E::bits / 8;
     asm("" : "+r"(chunk), "+l"(to));  // kept: else they are made again for every word
     const int length = int(chunk * kChunk) < place.lines ? place.length : 0;
 #pragma unroll 1
-    for (int word = threadIdx.x / 32 * 2 + lane / 8 % 2; word < WideNvfp4Shared::line_words; word += kWideThreads / 16) {
+    for (int word = lane.unit; word < WideNvfp4Shared::line_words; word += lane.at_once) {
         uint8_t* const at = to + uint64_t(uint32_t(word * 8)) * uint32_t(a.to.line_bytes);
         const bool of_lower = emit_nibbles<E, clamps, false>(a, shared, chunk, word, at, word * 8 < length);
         const bool of_upper = emit_nibbles<E, clamps, true>(a, shared, chunk, word, at, word * 8 < length);

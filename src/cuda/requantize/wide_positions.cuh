@@ -8,7 +8,7 @@
 //                       + 256 of the other pair, signs added: bytes of p0 p2 p1 p3
 //     four such words   turned by bytes: four or eight codes in a row of each position
 //
-// To E2M1 the codes of one half of the tile's positions are made while those of the other one are on their way.
+// To E2M1 instructions count, and tiles are half as high: the first and the last ones of a multiprocessor take half as long.
 #pragma once
 #include "cuda/requantize/wide_mxfp8.cuh"
 
@@ -95,7 +95,7 @@ __device__ __forceinline__ void exchange_pairs(bool odd, uint32_t mine, uint32_t
 
 // Makes and stores the scales of the lane's two of four positions, of 32 lines over their unit, and gives the factors of
 // both pairs of them; false: these do not serve.
-template <bool clamps>
+template <bool clamps, int line_scales>
 __device__ __forceinline__ bool make_wide_scales(const WideArguments& a, const WideUnit& unit, uint32_t of_both, bool odd,
                                                  uint8_t* scales, uint32_t (&once)[2], uint32_t (&limits)[2]) {
     constexpr uint32_t most = 127 + 6;  // of WideSource<E4M3>::factor<E4M3>
@@ -105,7 +105,7 @@ __device__ __forceinline__ bool make_wide_scales(const WideArguments& a, const W
     for (int i = 0; i < 2; i++) {
         largest[i] = float_bits(multiply_rn(to_float(F16{uint16_t(of_both >> (16 * i))}), unit.value));
         made[i] = scale_of(largest[i], a.steps);
-        scales[i * sizeof(uint32_t[2])] = uint8_t(made[i]);
+        scales[i * line_scales] = uint8_t(made[i]);
         const uint32_t exponent = unit.exponent - made[i];
         plain = plain & ((exponent <= most) | ((largest[i] == 0) & (unit.whole != 0)));
         factors[i] = min(exponent, most) << 23;
@@ -190,22 +190,22 @@ struct PositionsEncoder<E4M3, clamps> {
     }
 };
 
-// Makes and stores the codes of one of so many parts of a tile's positions, and leaves its scales in shared memory.
-template <class E, bool clamps, int parts>
-__device__ __forceinline__ void emit_wide_part(const WideArguments& a, const WidePlace& place, int part,
-                                               WideMxfp8Shared& shared) {
-    constexpr uint32_t of_part = kWide / parts, at_once = kWideThreads / 32 * 8;  // positions
-    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const uint32_t own = warp / 2 * kChunk + lane / 8 % 2 * 8 + warp % 2 * 4;
-    uint32_t chunk = lane % 8 + lane / 16 * 8;
+// Makes and stores the codes of a tile, and leaves its scales in shared memory.
+template <class E, bool clamps, int tile_lines>
+__device__ __forceinline__ void emit_wide_positions(const WideArguments& a, const WidePlace& place,
+                                                    WideMxfp8Shared<tile_lines>& shared) {
+    using Lane = WideLane<tile_lines>;
+    const Lane lane;
+    uint32_t chunk = lane.chunk;
     uint8_t* to = a.to.line(place.matrix, place.position) + (place.line + chunk * kChunk) * E::bits / 8;
     asm("" : "+r"(chunk), "+l"(to));  // kept: else they are made again for every four positions
     const uint32_t line_bytes = uint32_t(a.to.line_bytes);
     const bool odd = chunk % 2;
+    constexpr int line_scales = sizeof(shared.to_scales[0]);
     auto* const scales = reinterpret_cast<uint8_t*>(shared.to_scales[2 * odd]) + chunk / 2;
     const uint32_t length = int(chunk * kChunk) < place.lines ? place.length : 0;
 #pragma unroll 1
-    for (uint32_t first = part * of_part + own; first < (part + 1) * of_part; first += at_once) {
+    for (uint32_t first = lane.unit * 4; first < kWide; first += Lane::at_once * 4) {
         const WideCodes codes(shared, chunk, first);
         const WideMagnitudes values(codes);
         // Two lanes have the 32 lines of a block: each makes the scales of two positions.
@@ -213,8 +213,8 @@ __device__ __forceinline__ void emit_wide_part(const WideArguments& a, const Wid
         const uint32_t others = __shfl_xor_sync(kAllLanes, odd ? of_low : of_high, 1);
         uint32_t factors[2], limits[2] = {};
         const WideUnit unit = shared.units[first / kMxBlock][chunk / 2];
-        const bool plain = make_wide_scales<clamps>(a, unit, larger_magnitudes_of(odd ? of_high : of_low, others), odd,
-                                                    scales + first * sizeof(shared.to_scales[0]), factors, limits);
+        const bool plain = make_wide_scales<clamps, line_scales>(a, unit, larger_magnitudes_of(odd ? of_high : of_low, others),
+                                                                 odd, scales + first * line_scales, factors, limits);
         PositionsEncoder<E, clamps>(factors, limits)
             .store(codes.lines, values, to + uint64_t(first) * line_bytes, line_bytes, first < length);
         if (!__all_sync(kAllLanes, plain)) emit_any_wide<E>(a, shared, to, chunk, first, length);

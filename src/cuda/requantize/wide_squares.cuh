@@ -98,9 +98,9 @@ __global__ void __launch_bounds__(kWideThreads, kWideBlocks)
     const WidePlace place = given_tile(a, shared);
     if (!place.exists(a)) return;
     const int thread = threadIdx.x;
-    start_in_turn(a);
+    start_in_turn<kWideBlocks>(a);
     copy_wide_codes(a, place, shared);
-    load_wide_units<typename Scales::From>(a, place, shared);
+    put_wide_units<typename Scales::From>(place, load_wide_scales(a, place), shared);
     if (thread < kWideSquares) shared.maxima[thread] = 0;
     wait_for_pieces();
     __syncthreads();

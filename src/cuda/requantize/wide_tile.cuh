@@ -8,9 +8,10 @@
 
 namespace mxq::cuda {
 
-constexpr int kWide = 256;         // lines and positions of a tile
+constexpr int kWide = 256;         // positions of a tile, and lines of all but low ones
 constexpr int kWideThreads = 256;  // a line each, while scales are moved
-constexpr int kWideBlocks = 3;     // that share an SM
+constexpr int kWideBlocks = 3;     // of so many threads that share an SM
+constexpr int kLowTile = 128;      // lines of a low tile, and threads of it (wide_positions.cuh)
 constexpr uint32_t kWideStrip = 4;  // tiles across of those that run together
 constexpr int kWideChunks = kWide / kChunk, kWideScales = kWide / kMxBlock;
 
@@ -26,12 +27,13 @@ struct WideArguments {
     uint32_t* arrivals;  // of tiles across the output's lines: how many have raised these maxima
 };
 
-// The codes of a tile as they are stored, so many bits each, in slots as CodeSlots gives them.
-template <int code_bits>
+// The codes of a tile as they are stored, so many bits each, in slots as CodeSlots gives them. Each line has a thread.
+template <int code_bits, int tile_lines = kWide>
 struct WideCodeTile : CodeSlots<kWide * code_bits / 128> {
     using Slots = CodeSlots<kWide * code_bits / 128>;
-    static constexpr int bits = code_bits, line_words = 4 * Slots::pieces;
-    alignas(128) uint4 codes[kWide * Slots::pieces];
+    static constexpr int bits = code_bits, line_words = 4 * Slots::pieces, lines = tile_lines;
+    static constexpr int blocks_at_once = kWideBlocks * kWideThreads / lines;  // that share an SM
+    alignas(128) uint4 codes[lines * Slots::pieces];
 
     // Returns a word of the first line of a chunk; the next line has its own line_words later.
     __device__ __forceinline__ const uint32_t* word(uint32_t chunk, uint32_t index) const {
@@ -60,78 +62,97 @@ struct WidePlace {
     int64_t matrix, line, position;
     int lines, length;
 
-    __device__ __forceinline__ WidePlace(const WideArguments& a, const WideIndex& index)
-        : matrix(index.matrix), line(int64_t(index.above) * kWide), position(int64_t(index.before) * kWide) {
-        lines = int(min(a.from.lines - line, int64_t(kWide))), length = int(min(a.from.length - position, int64_t(kWide)));
+    __device__ __forceinline__ WidePlace(const WideArguments& a, const WideIndex& index, int of_tile = kWide)
+        : matrix(index.matrix), line(int64_t(index.above) * of_tile), position(int64_t(index.before) * kWide) {
+        lines = int(min(a.from.lines - line, int64_t(of_tile))), length = int(min(a.from.length - position, int64_t(kWide)));
     }
     __device__ __forceinline__ bool exists(const WideArguments& a) const { return matrix < a.from.matrices && length > 0; }
 };
 
-// Holds the second and the third block of each multiprocessor back where a kernel begins, so that one of them loads while
-// another one computes. Else they stay in step for most of a grid of a few waves, and memory waits with them
-// (docs/performance.md).
+// Holds the first blocks of each multiprocessor but one back where a kernel begins, so that one of them loads while another
+// one computes. Else they stay in step for most of a grid of a few waves, and memory waits with them (docs/performance.md).
+template <int blocks_at_once>
 __device__ __forceinline__ void start_in_turn(const WideArguments& a) {
-    constexpr uint32_t turn = 5000;  // clocks, in which memory loads a tile for each multiprocessor
+    constexpr uint32_t turn = 15000 / blocks_at_once;  // clocks, in which memory loads a tile for each multiprocessor
     const uint32_t number = row_of_blocks() * gridDim.x + blockIdx.x;
-    if (number >= kWideBlocks * a.multiprocessors || number < a.multiprocessors) return;
-    const uint32_t clocks = number < 2 * a.multiprocessors ? turn : 2 * turn, start = clock();
+    if (number >= blocks_at_once * a.multiprocessors || number < a.multiprocessors) return;
+    const uint32_t clocks = number / a.multiprocessors * turn, start = clock();
     while (uint32_t(clock()) - start < clocks) __nanosleep(100);
 }
 
-// Starts to copy the codes of one of so many parts of the tile's positions, zeros where there are none.
-template <int parts, class Shared>
-__device__ __forceinline__ void copy_wide_part(const WideArguments& a, const WidePlace& place, int part, Shared& shared) {
-    constexpr int pieces = Shared::pieces / parts, step = kWideThreads / pieces;
-    static_assert(step == kChunk || step == 2 * kChunk);  // as CodeSlots::below wants it
-    const int line = threadIdx.x / pieces, piece = part * pieces + threadIdx.x % pieces;
+// Starts to copy the tile's codes, zeros where there are none.
+template <class Shared>
+__device__ __forceinline__ void copy_wide_codes(const WideArguments& a, const WidePlace& place, Shared& shared) {
+    constexpr int pieces = Shared::pieces, lines = Shared::lines, step = lines / pieces;
+    static_assert(step == kChunk / 2 || step == kChunk || step == 2 * kChunk);  // as CodeSlots::below wants it
+    const int line = threadIdx.x / pieces, piece = threadIdx.x % pieces;
     const uint8_t* at = a.from.line(place.matrix, place.line + line) + place.position / 8 * Shared::bits + piece * 16;
     const uint32_t slot = Shared::slot(line, piece);
     const auto to = [&](uint32_t below) { return &shared.codes[Shared::below(slot, below)]; };
     const int existing = piece * (128 / Shared::bits) < place.length ? place.lines - line : 0;
     const uint64_t next = uint64_t(a.from.line_bytes) * step;
-    if (existing + line == kWide) {
+    if (existing + line == lines) {
 #pragma unroll
-        for (int i = 0; i < kWide; i += step, at += next) copy_piece(to(i), at, true);
+        for (int i = 0; i < lines; i += step, at += next) copy_piece(to(i), at, true);
     } else {
 #pragma unroll 1
-        for (int i = 0; i < kWide; i += step, at += next) copy_piece(to(i), i < existing ? at : a.from.codes, i < existing);
+        for (int i = 0; i < lines; i += step, at += next) copy_piece(to(i), i < existing ? at : a.from.codes, i < existing);
     }
-    end_group_of_pieces();
 }
 
-// Starts to copy the tile's codes, part by part.
-template <int parts = 1, class Shared>
-__device__ __forceinline__ void copy_wide_codes(const WideArguments& a, const WidePlace& place, Shared& shared) {
-#pragma unroll
-    for (int part = 0; part < parts; part++) copy_wide_part<parts>(a, place, part, shared);
+// Stores the scales that a tile has of a line of a compact layout: up to four bytes, or up to eight.
+__device__ __forceinline__ void store_wide_line(uint8_t* to, const uint32_t (&words)[1], int64_t left) {
+    store_shared_scale_word(to, words[0], min(left, int64_t(4)));
 }
 
-// Stores the scales that a tile has of a line of a compact layout: up to eight bytes.
-__device__ __forceinline__ void store_wide_line(uint8_t* to, uint2 words, int64_t left) {
-    if (left >= 8 && reinterpret_cast<uintptr_t>(to) % 8 == 0) return store_kept(reinterpret_cast<uint2*>(to), words);
-    store_shared_scale_word(to, words.x, min(left, int64_t(4)));
-    if (left > 4) store_shared_scale_word(to + 4, words.y, min(left - 4, int64_t(4)));
+__device__ __forceinline__ void store_wide_line(uint8_t* to, const uint32_t (&words)[2], int64_t left) {
+    if (left >= 8 && reinterpret_cast<uintptr_t>(to) % 8 == 0)
+        return store_kept(reinterpret_cast<uint2*>(to), make_uint2(words[0], words[1]));
+    store_shared_scale_word(to, words[0], min(left, int64_t(4)));
+    if (left > 4) store_shared_scale_word(to + 4, words[1], min(left - 4, int64_t(4)));
 }
 
-// Stores the scales of a line of the output, by each thread. Swizzled tiles are written in full, zeros where nothing has a
-// scale.
+// Stores the scales of a line of the output. Swizzled tiles are written in full, zeros where nothing has a scale.
 template <class Shared>
-__device__ __forceinline__ void store_wide_scales(const WideArguments& a, const WidePlace& place, const Shared& shared) {
+__device__ __forceinline__ void store_wide_scales_of(const WideArguments& a, const WidePlace& place, const Shared& shared,
+                                                     int in_order) {
     const ScaleLayout& layout = a.to.layout;
-    const int line = int(threadIdx.x) / kTile * kTile + line_of_word(layout, int(threadIdx.x) % kTile);
+    const int line = in_order / kTile * kTile + line_of_word(layout, in_order % kTile);
     const int stored = layout.swizzled ? (place.length + kTile - 1) / kTile * kTile : place.length;
     if (line >= stored) return;
     const int64_t column = place.line / kMxBlock, left = layout.columns - column;
     uint8_t* const to = a.to.scales + layout.offset(place.matrix, place.position + line, column);
-    const uint32_t* const words = shared.to_scales[line];
-    if (!layout.swizzled) return store_wide_line(to, make_uint2(words[0], words[1]), left);
+    const auto& words = shared.to_scales[line];
+    if (!layout.swizzled) return store_wide_line(to, words, left);
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < Shared::lines / kTile; i++) {
         const int64_t rest = min(left - i * 4, int64_t(4));
         if (rest <= 0) return;
         store_scale_word(to + i * kSwizzleBytes, line < place.length ? words[i] & (~0u >> (32 - 8 * rest)) : 0, 4);
     }
 }
+
+// Stores the scales of the output's lines, by all threads.
+template <class Shared>
+__device__ __forceinline__ void store_wide_scales(const WideArguments& a, const WidePlace& place, const Shared& shared) {
+#pragma unroll
+    for (int first = 0; first < kWide; first += Shared::lines)
+        store_wide_scales_of(a, place, shared, first + int(threadIdx.x));
+}
+
+// Tells which 16 lines a lane has, and which of so many units of positions that all warps have at once. Eight lanes side by
+// side have eight chunks of lines.
+template <int lines>
+struct WideLane {
+    static constexpr uint32_t chunks = lines / kChunk, of_warp = 32 / chunks, at_once = lines / 32 * of_warp;
+    uint32_t chunk, unit;
+
+    __device__ __forceinline__ WideLane() {
+        const uint32_t lane = threadIdx.x % 32;
+        chunk = lane % 8 + (chunks == 16 ? lane / 16 * 8 : 0);
+        unit = threadIdx.x / 32 * of_warp + lane / 8 % of_warp;
+    }
+};
 
 // The values of two neighbouring positions of 16 lines, two lines to a word.
 struct WidePairs {
