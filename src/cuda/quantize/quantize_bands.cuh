@@ -50,8 +50,9 @@ __device__ __forceinline__ void load_band(const QuantizeProblem& p, int64_t sour
                                           PatchVectors<Bf16>& vectors) {
     const PlainMatrix& in = p.source.plain;
     const Patch<Bf16> patch(in_tile + rows, int(min(p.source.cols - col, int64_t(kTile))));
-    load_wide_vectors(vectors, static_cast<const Bf16*>(in.data) + (source_row - in_tile) * in.row_stride + col,
-                      in.row_stride, patch);
+    const Bf16* const at =
+        static_cast<const Bf16*>(in.data) + (source_row - in_tile + patch.row) * in.row_stride + col + patch.column;
+    load_patch_rows(at, in.row_stride, patch, vectors);
 }
 
 // ---- Codes -------------------------------------------------------------------------------------------------------------

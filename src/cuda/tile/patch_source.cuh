@@ -194,6 +194,19 @@ __device__ __forceinline__ ShiftedPatch shifted_patch(const PlainMatrix& in, con
     return {first_element<Bf16>(in, at), in.row_stride, patch, at.rows, at.cols, place.row == 0, ends_behind};
 }
 
+// Loads the rows of a patch from `at` on, 16 bytes at a time. All lanes of a warp call it: where all have 16 rows, these are
+// loaded without asking for each whether it exists.
+__device__ __forceinline__ void load_patch_rows(const Bf16* at, int64_t stride, const Patch<Bf16>& patch,
+                                                PatchVectors<Bf16>& vectors) {
+    if (__all_sync(kAllLanes, patch.existing == patch.rows)) {
+#pragma unroll
+        for (int i = 0; i < patch.rows; i++, at += stride) vectors[i] = load_vector_wide(at, true);
+    } else {
+#pragma unroll
+        for (int i = 0; i < patch.rows; i++, at += stride) vectors[i] = load_vector_wide(at, patch.exists(i));
+    }
+}
+
 // Loads a thread's patch. All threads of the block call it.
 __device__ __forceinline__ void load_patch(Bf16Source, const QuantizeProblem& p, const TilePlace& place, const Group& group,
                                            bool wide, PatchScratch& scratch, PatchVectors<Bf16>& vectors) {
@@ -201,7 +214,7 @@ __device__ __forceinline__ void load_patch(Bf16Source, const QuantizeProblem& p,
     const SourcePlace at(p, place, group);
     const Bf16* const first = first_element<Bf16>(in, at);  // before the patch: else ptxas multiplies 64 bits for every row
     const Patch<Bf16> patch(at.rows, at.cols);
-    if (wide) return load_wide_vectors(vectors, first, in.row_stride, patch);
+    if (wide) return load_patch_rows(first + patch.offset(0, in.row_stride), in.row_stride, patch, vectors);
     load_shifted_patch(shifted_patch(in, place, at, patch), patch, scratch.rows[threadIdx.x / 32], vectors);
     __syncthreads();  // before a warp that has its patch puts codes where others have rows
 }
