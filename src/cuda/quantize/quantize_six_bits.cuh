@@ -14,7 +14,8 @@
 //     a warp's     lane   0   1   2   3   4   5   6   7          8 ...
 //     chunks       line 0 |12 |12 |12 |12 |12 |12 |12 |12 bytes| line 1 ...           put in shared memory by words,
 //     pieces              |  16 |  16 |  16 |  16 |  16 |  16  | ...                  96 bytes a line, stored by 24 lanes
-//     of groups           | 8| 8| 8| 8| 8| 8| 8| 8| 8| 8| 8| 8| ...                   where lines begin at 8 bytes: in two
+//     of groups           | 8| 8| 8| 8| 8| 8| 8| 8| 8| 8| 8| 8| ...                   where lines begin at 8 bytes: two lines
+//                                                                                       at once, by 24 lanes
 //
 // Bytes an element: 2 read once, 0.78 written for each part. Columns of aligned rows without groups take as long as a
 // kernel that only moves these bytes; both parts are bound by arithmetic, 7 operations an element in the loop of rows and 7.6
@@ -177,30 +178,26 @@ enum class Pieces { Whole, WholeAndHalf, Halves, Shifted };
 template <Pieces pieces>
 struct Lines {
     static constexpr int kBytes = kTile * 6 / 8, kSize = pieces == Pieces::Halves ? 8 : 16;
+    static constexpr int kAtOnce = pieces == Pieces::Halves ? kWarpLines / 2 : kWarpLines;  // lines of one store
 
     uint32_t* put;      // the lane's chunk in shared memory
     const uint4* take;  // the lane's piece
     uint8_t* to;        // the piece in the first of its lines
     int lines;          // from the first on
     uint32_t line_bytes;
-    bool is_cut;      // of a whole piece only half exists
-    uint32_t second;  // of halves: how far the lane's second lies behind, and its lines
-    int second_lines;
+    bool is_cut;  // of a whole piece only half exists
+    int second;   // of halves: how many lines the lane's second lies below
 
     __device__ __forceinline__ Lines(Shared& shared, const CodeTile& part, int apart)
-        : line_bytes(uint32_t(part.line_bytes)), is_cut(false), second(0), second_lines(0) {
+        : line_bytes(uint32_t(part.line_bytes)), is_cut(false), second(kAtOnce * apart) {
         const int lane = threadIdx.x % 32, line = lane * kSize / kBytes, byte = lane * kSize % kBytes;
         const int first = int(threadIdx.x / 32 * kChunk) + line * apart, left = (part.length * 6 + 7) / 8 - byte;
         uint4* const staged = shared.staged[threadIdx.x / 32][0];
         put = reinterpret_cast<uint32_t*>(staged) + lane * kChunkWords;
         take = reinterpret_cast<const uint4*>(reinterpret_cast<const uint8_t*>(staged) + lane * kSize);
         to = part.codes + uint64_t(line_bytes) * uint32_t(first) + byte;
-        lines = line < kWarpLines && left > 0 ? part.lines - first : 0;
+        lines = line < kAtOnce && left > 0 ? part.lines - first : 0;
         is_cut = left < kSize;
-        if (pieces != Pieces::Halves) return;
-        const int at = (lane + 32) * kSize, below = (at / kBytes - line) * apart;
-        second = uint32_t(below) * line_bytes + uint32_t(at % kBytes - byte);
-        second_lines = at / kBytes < kWarpLines && at % kBytes < left + byte ? part.lines - first - below : 0;
     }
     __device__ __forceinline__ void put_chunk(uint32_t half, const uint32_t (&packed)[kChunkWords]) const {
 #pragma unroll
@@ -213,7 +210,9 @@ struct Lines {
         const auto* const halves = reinterpret_cast<const uint2*>(from);
         if constexpr (pieces == Pieces::Halves) {
             if (below < lines) __stwb(reinterpret_cast<uint2*>(at), halves[0]);
-            if (below < second_lines) __stwb(reinterpret_cast<uint2*>(at + second), halves[32]);
+            if (below + second < lines)
+                __stwb(reinterpret_cast<uint2*>(at + uint64_t(line_bytes) * uint32_t(second)),
+                       halves[kAtOnce * kBytes / kSize]);
         } else if (below < lines) {
             if (pieces == Pieces::WholeAndHalf && is_cut)
                 __stwb(reinterpret_cast<uint2*>(at), halves[0]);
@@ -418,13 +417,12 @@ inline six_bits::Pieces six_bit_pieces(const QuantizeProblem& p) {
 }
 
 // Returns whether a kernel takes a problem of BF16. Of groups, lines of rows must begin where 16 bytes can be stored at once,
-// those of columns where 8 can. Lines are shorter than 2^29 bytes, so that six of them
-// (Lines::second) are counted in 32 bits.
+// those of columns where 8 can. The bytes of a line are counted in 32 bits.
 inline bool fits_six_bits(const QuantizeProblem& p) {
     if (p.format->bits != 6 || p.tile.length != kMxBlock || p.square_tiles) return false;
     const auto fits = [&](bool exists, const QuantizedPart& part) {
         if (!exists) return true;
-        if (part.line_bytes >= int64_t(1) << 29) return false;
+        if (part.line_bytes >= int64_t(1) << 32) return false;
         return !p.grouped.set() || code_access(part, true).bytes >= (part.columnwise ? 8 : 16);
     };
     if (!fits(p.has_rowwise, p.rowwise) || !fits(p.has_columnwise, p.columnwise)) return false;
