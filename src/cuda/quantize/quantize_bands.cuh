@@ -287,27 +287,15 @@ __device__ __forceinline__ void store_word_rows(const QuantizeProblem& p, const 
             if (i >= word.begin && i < word.end) store_kept(reinterpret_cast<uint32_t*>(to + i * 4), words[i]);
 }
 
-// Stores compact columnwise scales: the bytes of bands side by side.
+// Stores compact columnwise scales.
 template <class E>
 __device__ __forceinline__ void store_compact_columns(const QuantizeProblem& p, const BandsShared<E>& shared,
                                                       int64_t first_band, int count, int64_t col) {
-    const ScaleLayout& layout = p.columnwise.layout;
     constexpr int threads = kTallTiles * Patch<Bf16>::threads;
-    const int thread = tall_thread(), lines = int(min(p.source.cols - col, int64_t(kTile)));
-    uint8_t* const to = p.columnwise.scales + col * layout.line_stride + first_band;
-    if ((reinterpret_cast<uintptr_t>(to) | uintptr_t(layout.line_stride)) % 4 == 0) {
-        const int line = thread / kTallTiles, tile = thread % kTallTiles;
-        if (line < lines)
-            store_shared_scale_word(to + line * layout.line_stride + tile * kTileBands,
-                                    shared.tiles[tile].scales.parts[1].words[0][line], count - tile * kTileBands);
-        return;
-    }
-    const int band = thread % kTallBands;
-#pragma unroll
-    for (int line = thread / kTallBands; line < kTile; line += threads / kTallBands)
-        if (line < lines && band < count)
-            store_kept(to + line * layout.line_stride + band,
-                       uint8_t(scales_of_band(shared, band, 1).words[0][line] >> band % kTileBands * 8));
+    store_compact_bands<kTallBands, threads>(
+        p.columnwise.scales, p.columnwise.layout.line_stride, first_band, uint32_t(col / kTile),
+        int(min(p.source.cols - col, int64_t(kTile))), count, tall_thread(),
+        [&](int line, int tile) { return shared.tiles[tile].scales.parts[1].words[0][line]; });
 }
 
 // ---- The kernel ----------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@
 // begin in one block and end in the next are stored in two pieces.
 #pragma once
 #include "cuda/memory/ordered_groups.cuh"
+#include "cuda/memory/scale_words.cuh"
 #include "cuda/tile/location.cuh"
 
 namespace mxq::cuda {
@@ -63,6 +64,25 @@ struct BandWord {
     }
     __device__ __forceinline__ bool is_whole() const { return begin == 0 && end == kWordBands; }
 };
+
+// Stores compact scales of columns of a tile by `threads` threads: of each line those of `count` bands from the first on, a
+// byte each. word_at(line, i) has those of four bands.
+template <int bands, int threads, class WordAt>
+__device__ __forceinline__ void store_compact_bands(uint8_t* scales, int64_t stride, int64_t first_band, uint32_t column,
+                                                    int lines, int count, int thread, const WordAt& word_at) {
+    constexpr int words = bands / kWordBands;
+    uint8_t* const to = scales + int64_t(column) * kTile * stride + first_band;
+    if ((reinterpret_cast<uintptr_t>(to) | uintptr_t(stride)) % 4 == 0) {
+        const int line = thread / words, word = thread % words;
+        if (line < lines) store_shared_scale_word(to + line * stride + word * 4, word_at(line, word), count - word * 4);
+        return;
+    }
+    const int band = thread % bands;
+#pragma unroll
+    for (int line = thread / bands; line < kTile; line += threads / bands)
+        if (line < lines && band < count)
+            store_kept(to + line * stride + band, uint8_t(word_at(line, band / 4) >> band % 4 * 8));
+}
 
 // Returns how many rows a group has in its `index`th band, padding aside.
 template <int band_rows>

@@ -264,24 +264,14 @@ __device__ __forceinline__ void store_swizzled_columns(const TileBands<band_rows
     }
 }
 
-// Stores compact scales of columns, the bytes of bands side by side: word_at(line, i) has four of them.
+// Stores compact scales of columns: word_at(line, i) has those of four bands.
 template <int band_rows, class WordAt>
 __device__ __forceinline__ void store_compact_columns(const QuantizedPart& part, const TileBands<band_rows>& tile,
                                                       const WordAt& word_at) {
-    constexpr int bands = TileBands<band_rows>::count, words = bands / 4;
-    const int64_t stride = part.layout.line_stride, first_band = int64_t(row_of_blocks()) * bands;
-    const int thread = threadIdx.x, lines = tile.columns.lines, count = tile.columns.length / band_rows;
-    uint8_t* const to = part.scales + int64_t(tile.column) * kTile * stride + first_band;
-    if ((reinterpret_cast<uintptr_t>(to) | uintptr_t(stride)) % 4 == 0) {
-        const int line = thread / words, word = thread % words;
-        if (line < lines) store_shared_scale_word(to + line * stride + word * 4, word_at(line, word), count - word * 4);
-        return;
-    }
-    const int band = thread % bands;
-#pragma unroll
-    for (int line = thread / bands; line < kTile; line += kChunkThreads / bands)
-        if (line < lines && band < count)
-            store_kept(to + line * stride + band, uint8_t(word_at(line, band / 4) >> band % 4 * 8));
+    constexpr int bands = TileBands<band_rows>::count;
+    store_compact_bands<bands, kChunkThreads>(part.scales, part.layout.line_stride, int64_t(row_of_blocks()) * bands,
+                                              tile.column, tile.columns.lines, tile.columns.length / band_rows, threadIdx.x,
+                                              word_at);
 }
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
