@@ -96,17 +96,22 @@ const GemmImplementation* const grouped_gemm_list[] = {
     &cpu::gemm,
 };
 
-// Returns who requantizes in many tiles of 256 x 256, which read and write 128 or 256 bytes of a line at once; few of them
-// leave multiprocessors idle. us by requantize_chunks and requantize_wide, rowwise to columnwise, an H100, 2026-11-26:
+// Returns who requantizes in many tiles of 256 x 256, which read 128 or 256 bytes of a line at once; few of them leave
+// multiprocessors idle. us by requantize_chunks and requantize_wide, rowwise to columnwise, an H100, 2026-11-26:
 //
 //     tiles                 56           112          224          448          896
 //     NVFP4 to MXFP4     9.6,  9.4   13.0, 10.6   18.8, 14.3   31.5, 21.2   51.3, 34.2
 //     NVFP4 to MXFP8     8.6,  9.0   10.8, 10.1   15.3, 13.6   27.8, 23.6   45.7, 40.6
-//     MXFP8 to MXFP4     9.5, 10.1   13.4, 11.6   20.6, 17.4   34.3, 29.5   55.8, 46.6
 //     MXFP8 to MXFP8     8.5,  9.4   11.1, 10.9   17.3, 17.1   30.2, 29.5   52.8, 50.1   (swizzled 11.1, 11.4 with 112)
+//
+// MXFP8 to MXFP4 goes by half such tiles, in a graph on an H200, 2026-11-26 (`mxq_bench --graph`):
+//
+//     tiles                 28           56           84           112          168
+//     compact            4.8,  4.3    6.0, 4.9     7.7, 6.3     9.2, 6.7    12.6, 9.2
+//     swizzled           4.7,  4.4    5.9, 5.0     7.5, 6.5     9.1, 6.7    12.2, 9.1
 const QuantizeImplementation* preferred_requantize(const Context&, const QuantizeProblem& p) {
     const QuantizedPart& from = p.source.quantized;
-    const int64_t tile = 256, enough_tiles = from.bits == 4 || p.format->bits == 4 ? 112 : 448;
+    const int64_t tile = 256, enough_tiles = from.bits == 4 ? 112 : p.format->bits == 4 ? 28 : 448;
     const int64_t tiles = from.matrices * ceil_div(from.lines, tile) * ceil_div(from.length, tile);
     return tiles >= enough_tiles ? &cuda::requantize_wide : nullptr;
 }

@@ -60,7 +60,7 @@ struct CodeSlots {
     static __device__ __forceinline__ uint32_t next(uint32_t slot) {
         return pieces % 8 == 0 ? slot + pieces : slot ^ pieces;
     }
-    // Returns the slot so many lines below that of a line: a multiple of 16 below one of the first 16, and so of 8 and of 32.
+    // Returns the slot so many lines below that of a line: a multiple of n below one of the first n, n being 8, 16 or 32.
     static __device__ __forceinline__ uint32_t below(uint32_t slot, uint32_t lines) {
         return (slot ^ lines / kChunk % 8) + lines * pieces;
     }

@@ -1,19 +1,19 @@
 // requantize_wide: MXFP8 E4M3 and NVFP4, in lines of whole aligned pieces of 16 bytes, to MXFP8 E4M3 and MXFP4 across the
 // source's lines, MXFP8 to ROW and 128x128 of MXFP8 and FP8, too, E4M3 to E4M3 and E5M2 to both; experts, no groups. Tiles
 // of 256 x 256, so that memory reads and writes 256 bytes of a line at once, of four bits 128 (docs/performance.md, the rate
-// of memory by pattern), from MXFP8 to MXFP4 of 128 lines x 256 positions; lists.cpp says from how many tiles on that is
-// faster than requantize_chunks.
+// of memory by pattern). From MXFP8 to MXFP4 low ones of 128 lines x 256 positions, which write 64 bytes of a line. lists.cpp
+// says from how many tiles on that is faster than requantize_chunks.
 //
 //     codes, scales --> shared memory --16 lines of a word a lane--> F16 pairs --> maxima --> scales, codes --> memory
 //
 //     tile     each 16 lines, a chunk of every position, change pieces of 16 bytes about in a way of their own, so that 8
-//              chunks meet 8 bank groups (codes_tile.cuh); a warp reads words of 16, two lanes a bank. It stores 256 or 128
-//              bytes of two lines
+//              chunks meet 8 bank groups (codes_tile.cuh); a warp reads words of 16, two lanes a bank, and stores 256 or 128
+//              bytes of two lines; of a low tile a lane a bank, and 64 bytes of four lines
 //
 // wide_mxfp8.cuh says what the tiles of MXFP8 are, wide_positions.cuh how values become codes, wide_nvfp4_in_f16.cuh and
 // wide_nvfp4.cuh how those of NVFP4 do, wide_columns.cuh and wide_row.cuh how they do under scales of ROW, wide_squares.cuh
-// under those of 128x128. Blocks of threads run down strips of four tiles: a line of compact scales, of the source and of
-// the output, is a sector of four tiles, which so meet in the L2.
+// under those of 128x128. Blocks of threads run down strips of four tiles: a line of compact scales of the source is a
+// sector of four tiles, one of the output that of four rows of them, of eight low ones, and they so meet in the L2.
 //
 // Bytes an element: 1.03 or 0.56 read, 1.03 or 0.53 written. To 8 bits bound by memory, scales above all, as a bare kernel
 // of the pattern is (docs/performance.md). To 4 bits a grid of few waves is bound by how it starts and ends, too.
@@ -45,9 +45,9 @@ struct FromMxfp8 {
     using Shared = WideMxfp8Shared<low ? kLowTile : kWide>;
     static __device__ __forceinline__ void requantize(const WideArguments& a, const WidePlace& place, Shared& shared) {
         uint2 scales{};
-        if constexpr (low) scales = load_wide_scales(a, place);
+        if constexpr (low) scales = load_scales_of_line(a, place);
         copy_wide_codes(a, place, shared);
-        if constexpr (!low) scales = load_wide_scales(a, place);  // which is faster for compact ones
+        if constexpr (!low) scales = load_scales_of_line(a, place);  // faster for compact ones (docs/performance.md)
         put_wide_units<E4M3>(place, scales, shared);
         shared.from_scales[threadIdx.x][0] = scales.x, shared.from_scales[threadIdx.x][1] = scales.y;
         wait_for_pieces();

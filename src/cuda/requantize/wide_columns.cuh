@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(kWideThreads, kWideBlocks)
         if (threadIdx.x == 0) shared.place = place;
         shared.maximum(threadIdx.x) = 0;
         copy_wide_codes(a, place, shared);
-        put_wide_units<typename Scales::From>(place, load_wide_scales(a, place), shared);
+        put_wide_units<typename Scales::From>(place, load_scales_of_line(a, place), shared);
         wait_for_pieces();
         __syncthreads();
         make_position_maxima(a, shared, Scales::policy(a));

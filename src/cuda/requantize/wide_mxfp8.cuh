@@ -78,7 +78,7 @@ __device__ __forceinline__ uint2 load_wide_line(const uint8_t* from, int64_t lef
 }
 
 // Loads the scales of the thread's line.
-__device__ __forceinline__ uint2 load_wide_scales(const WideArguments& a, const WidePlace& place) {
+__device__ __forceinline__ uint2 load_scales_of_line(const WideArguments& a, const WidePlace& place) {
     const ScaleLayout& layout = a.from.layout;
     const int line = threadIdx.x;
     const int64_t column = place.position / kMxBlock;

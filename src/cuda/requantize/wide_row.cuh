@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kWideThreads, kWideBlocks)
     const WidePlace place = given_tile(a, shared);
     if (!place.exists(a)) return wait_for_previous_kernel();
     copy_wide_codes(a, place, shared);
-    put_wide_units<typename Scales::From>(place, load_wide_scales(a, place), shared);
+    put_wide_units<typename Scales::From>(place, load_scales_of_line(a, place), shared);
     wait_for_previous_kernel();  // which makes the maxima
     const float* const maxima = a.maxima + place.matrix * a.to.lines + place.position;
     make_row_scale<Scales>(a, int(threadIdx.x) < place.length ? float_bits(maxima[threadIdx.x]) : 0, shared);

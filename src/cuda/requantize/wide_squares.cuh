@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kWideThreads, kWideBlocks)
     const int thread = threadIdx.x;
     start_in_turn<kWideBlocks>(a);
     copy_wide_codes(a, place, shared);
-    put_wide_units<typename Scales::From>(place, load_wide_scales(a, place), shared);
+    put_wide_units<typename Scales::From>(place, load_scales_of_line(a, place), shared);
     if (thread < kWideSquares) shared.maxima[thread] = 0;
     wait_for_pieces();
     __syncthreads();

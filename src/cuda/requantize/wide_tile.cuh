@@ -46,7 +46,8 @@ struct WideCodeTile : CodeSlots<kWide * code_bits / 128> {
 };
 
 // Tells which tile of the source it is. Rows of blocks go down strips that are so many tiles wide and all of the lines high,
-// row by row: of four tiles the scales of a line of the source, and of four rows of a line of the output, are a sector.
+// row by row: of four tiles the scales of a line of the source are a sector, of four rows, of eight low ones, those of a line
+// of the output.
 struct WideIndex {
     uint32_t matrix, above, before;  // tiles
 

@@ -212,7 +212,7 @@ __device__ __forceinline__ void load_patch(Bf16Source, const QuantizeProblem& p,
                                            bool wide, PatchScratch& scratch, PatchVectors<Bf16>& vectors) {
     const PlainMatrix& in = p.source.plain;
     const SourcePlace at(p, place, group);
-    const Bf16* const first = first_element<Bf16>(in, at);  // before the patch: else ptxas multiplies 64 bits for every row
+    const Bf16* const first = first_element<Bf16>(in, at);
     const Patch<Bf16> patch(at.rows, at.cols);
     if (wide) return load_patch_rows(first + patch.offset(0, in.row_stride), in.row_stride, patch, vectors);
     load_shifted_patch(shifted_patch(in, place, at, patch), patch, scratch.rows[threadIdx.x / 32], vectors);
