@@ -3,10 +3,10 @@
 //
 //     32 codes of a line, their scale -> F16 pairs -> maximum -> scale -> 16 bytes of codes        (chunks_along.cuh)
 //
-// A lane has four blocks, all loaded before the first use. Compact blocks lie one after the other; where scales are swizzled, a
-// block of threads takes a tile of 128 x 128, whose scales are 512 bytes in a row.
-// Bytes an element: 1.03 read, 0.53 written; 7 instructions an element (ncu), which an H200's ALU feels. An H100 is bound by
-// memory.
+// A lane has four blocks, all loaded before the first use. Compact blocks lie one after the other; where scales are swizzled,
+// a block of threads takes a tile of 128 x 128, whose scales are 512 bytes in a row.
+// Bytes an element: 1.03 read, 0.53 written. What bounds it on which GPU: docs/performance.md, "Places of scale words along
+// lines".
 #pragma once
 #include "cuda/memory/scale_words.cuh"
 #include "cuda/requantize/chunks_along.cuh"
@@ -14,19 +14,27 @@
 namespace mxq::cuda {
 
 constexpr int kBlockThreads = 256, kBlockRequests = 4;  // of a lane
-constexpr int kBlockTiles = kRequantizeBlocks * 7 / 8;  // blocks of threads with a tile that share an SM
 
-// How far scale words lie apart: of tiles of 128 lines, of 128 positions, of lines, and of lines 32 below one another.
+// Blocks of threads with a tile that share an SM: 80 registers a thread, without spills. What is faster with 96 is left so.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
+constexpr int kBlockTiles = kRequantizeBlocks * 5 / 8;
+#else
+constexpr int kBlockTiles = kRequantizeBlocks * 6 / 8;
+#endif
+
+// How many bytes scale words of one-byte scales lie apart, whose layouts have one of each line and block: of matrices, of
+// tiles of 128 lines, of 128 positions, of the first 32 lines of a tile, and of lines 32 below one another in it. A line has
+// 2^26 blocks at most, so that 32 lines of compact ones fit 32 bits.
 struct WordSteps {
     int64_t matrix, tile;
     uint32_t column, line, request;
 
     explicit WordSteps(const ScaleLayout& layout)
-        : matrix(layout.matrix_scales),
-          tile(layout.swizzled ? layout.tile_row_scales() : kTile * layout.line_stride),
-          column(layout.swizzled ? kSwizzleBytes : kSwizzleColumns),
-          line(layout.swizzled ? 16 : uint32_t(layout.line_stride)),
-          request(layout.swizzled ? 4 : uint32_t(32 * layout.line_stride)) {}
+        : matrix(layout.offset(1, 0, 0)),
+          tile(layout.offset(0, kTile, 0)),
+          column(uint32_t(layout.offset(0, 0, kSwizzleColumns))),
+          line(uint32_t(layout.offset(0, 1, 0))),
+          request(uint32_t(layout.offset(0, 32, 0))) {}
 };
 
 struct BlockArguments {
@@ -109,14 +117,14 @@ __device__ __forceinline__ uint32_t transpose_scales(uint32_t word) {
     return __byte_perm(word, __shfl_xor_sync(kAllLanes, word, 2 * step), lane & 2 ? 0x3276 : 0x5410);
 }
 
-// 128 lines of the source, and how many of them exist.
+// The lines of the tile that a block of threads takes: up to 128 of one matrix.
 struct BlockLines {
-    uint32_t matrix, tile;
-    int64_t first;
-    int existing;
+    uint32_t matrix, tile;  // the matrix, and which of its rows of tiles, from the top
+    int64_t first;          // line of the matrix
+    int existing;           // lines that the matrix has from the first one on, 128 at most; none or fewer behind its last
 
-    // Takes the row of tiles that the block of threads is in, of which a matrix has so many. None of them exist where a grid
-    // has more rows.
+    // A row of the grid stands for a row of tiles, and each matrix has `down` of them. A grid may have more rows than all
+    // matrices have, whose lines do not exist.
     __device__ __forceinline__ BlockLines(const QuantizedPart& from, uint32_t down) {
         const uint32_t row = row_of_blocks();
         matrix = from.matrices == 1 ? 0 : row / down, tile = row - matrix * down;
@@ -229,7 +237,8 @@ inline BlockArguments block_arguments(const QuantizeProblem& p, const ScaleSteps
     const QuantizedPart &from = p.source.quantized, &to = from.columnwise ? p.columnwise : p.rowwise;
     const bool swizzled = from.layout.swizzled || to.layout.swizzled;
     const int64_t blocks = swizzled ? 0 : from.matrices * from.lines * (from.length / kMxBlock);
-    return {from, to, WordSteps(from.layout), WordSteps(to.layout), blocks, uint32_t(ceil_div(from.lines, int64_t(kTile))), steps, clamps, p.nonfinite};
+    const uint32_t down = uint32_t(ceil_div(from.lines, int64_t(kTile)));
+    return {from, to, WordSteps(from.layout), WordSteps(to.layout), blocks, down, steps, clamps, p.nonfinite};
 }
 
 inline dim3 block_grid(const BlockArguments& a) {

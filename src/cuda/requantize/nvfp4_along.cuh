@@ -302,7 +302,8 @@ inline Nvfp4Arguments nvfp4_arguments(const QuantizeProblem& p, const ScaleSteps
     const QuantizedPart &from = p.source.quantized, &to = from.columnwise ? p.columnwise : p.rowwise;
     const bool swizzled = from.layout.swizzled || to.layout.swizzled;
     const int64_t blocks = swizzled ? 0 : from.lines * (from.length / kNvBlock);
-    return {from, to, WordSteps(from.layout), WordSteps(to.layout), blocks, uint32_t(ceil_div(from.lines, int64_t(kTile))), steps, p.nonfinite};
+    const uint32_t down = uint32_t(ceil_div(from.lines, int64_t(kTile)));
+    return {from, to, WordSteps(from.layout), WordSteps(to.layout), blocks, down, steps, p.nonfinite};
 }
 
 inline dim3 nvfp4_grid(const Nvfp4Arguments& a) {
