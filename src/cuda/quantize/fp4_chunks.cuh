@@ -210,6 +210,11 @@ __device__ __forceinline__ uint32_t nearest_codes(const float* values, float mul
     return pack_nibble_pairs(pairs);
 }
 
+// Returns eight codes of any values under NVFP4's scale, packed.
+__device__ __forceinline__ uint32_t nearest_nvfp4_codes(const float* values, uint32_t scale, const Nvfp4Global& global) {
+    return nearest_codes(values, nvfp4_multiplier(scale, global)) & nvfp4_code_mask(scale);
+}
+
 // Returns the chunk's stochastic codes.
 __device__ __forceinline__ uint2 stochastic_codes(const float (&values)[kChunk], float multiplier, const PhiloxWords& random) {
     return {stochastic_e2m1_codes(values, multiplier, random.words),

@@ -50,14 +50,15 @@ struct FewRowsChunk {
     __device__ __forceinline__ void store_codes(uint2 codes) const {
         if (bytes() > 0) store_chunk_codes(part.line(matrix, line) + position / 2, codes, bytes(), wide);
     }
-    // Stores the scale of the block that begins with the chunk. Swizzled tiles are written in full, zeros where nothing is.
+    // Stores the scale of the block that begins with the chunk. Swizzled tiles are written in full: where nothing is, the
+    // elements were taken for zeros, whose scale is 0.
     template <uint32_t length>
     __device__ __forceinline__ void store_scale(uint32_t scale) const {
         const ScaleLayout& layout = part.layout;
         const int64_t block = position / length;
         const bool exists = line < part.lines && block < layout.columns;
         if (exists || (layout.swizzled && block < round_up(layout.columns, int64_t(kSwizzleColumns))))
-            part.scales[layout.offset(matrix, line, block)] = uint8_t(exists ? scale : 0);
+            part.scales[layout.offset(matrix, line, block)] = uint8_t(scale);
     }
 };
 
@@ -70,9 +71,7 @@ __device__ __forceinline__ void emit_few(const FewRowsArguments& a, const Nvfp4G
 #pragma unroll
         for (int i = 0; i < kPairs; i++) values[2 * i] = low_value(words[i]), values[2 * i + 1] = high_value(words[i]);
         const uint32_t scale = nvfp4_scale(larger_magnitude(0, values), global);
-        const float multiplier = nvfp4_multiplier(scale, global);
-        const uint32_t mask = nvfp4_code_mask(scale);
-        chunk.store_codes({nearest_codes(values, multiplier) & mask, nearest_codes(values + kPairs, multiplier) & mask});
+        chunk.store_codes({nearest_nvfp4_codes(values, scale, global), nearest_nvfp4_codes(values + kPairs, scale, global)});
         chunk.store_scale<kNvBlock>(scale);
     } else {
         const uint32_t largest = largest_pair(a.problem.nonfinite, words);
@@ -123,20 +122,23 @@ __global__ void __launch_bounds__(kChunkThreads, 4)
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
 
-// Elements up to which this way is faster than tiles.
-constexpr int64_t kMostOfFewRows = int64_t(1) << 20;
+// Blocks of threads up to which this way is faster than tiles (docs/performance.md, "Few elements to FP4"). They are counted,
+// not their elements, since blocks of narrow or padded matrices are mostly empty.
+constexpr int64_t kMostFewRowsBlocks = 256;
 
-inline bool fits_few_rows(const QuantizeProblem& p, Rounding rounding) {
-    return rounding == Rounding::Nearest && !p.grouped.set() && !p.square_tiles && p.has_columnwise &&
-           p.tile.length == (p.format->is_nvfp4() ? kNvBlock : kMxBlock) && is_wide_tile_source(p) &&
-           p.source.matrices * p.source.rows * p.source.cols <= kMostOfFewRows;
-}
-
+// Returns what the kernel is launched with. Where scales are swizzled, blocks stand for all rows of the tiles of scales.
 inline FewRowsArguments few_rows_arguments(const QuantizeProblem& p, const ScaleSteps& steps) {
     FewRowsArguments a{p, steps, ceil_div(p.source.cols, int64_t(kTile)), ceil_div(p.source.rows, int64_t(kFewRows)), {}};
     if ((p.has_rowwise && p.rowwise.layout.swizzled) || p.columnwise.layout.swizzled) a.down = round_up(a.down, int64_t(4));
     a.wide[0] = is_wide_part(p.rowwise), a.wide[1] = is_wide_part(p.columnwise);
     return a;
+}
+
+inline bool fits_few_rows(const FewRowsArguments& a, Rounding rounding) {
+    const QuantizeProblem& p = a.problem;
+    return rounding == Rounding::Nearest && !p.grouped.set() && !p.square_tiles && p.has_columnwise &&
+           p.tile.length == (p.format->is_nvfp4() ? kNvBlock : kMxBlock) && is_wide_tile_source(p) &&
+           p.source.matrices * a.down * a.across <= kMostFewRowsBlocks;
 }
 
 }  // namespace mxq::cuda::fp4_pairs

@@ -301,15 +301,15 @@ __device__ __noinline__ void emit_any(const Arguments& a, bool columnwise, int l
     } else {
         scale = nvfp4_scale(amax, rule.global);
     }
-    const float multiplier = nvfp4_multiplier(scale, rule.global);
     uint2 codes;
     if constexpr (rounding == Rounding::Stochastic) {
-        codes = stochastic_codes(values, multiplier, line_random(rule, shared, line));
+        codes = stochastic_codes(values, nvfp4_multiplier(scale, rule.global), line_random(rule, shared, line));
+        const uint32_t mask = nvfp4_code_mask(scale);
+        codes = {codes.x & mask, codes.y & mask};
     } else {
-        codes = {nearest_codes(values, multiplier), nearest_codes(values + kPairs, multiplier)};
+        codes = {nearest_nvfp4_codes(values, scale, rule.global), nearest_nvfp4_codes(values + kPairs, scale, rule.global)};
     }
-    const uint32_t mask = nvfp4_code_mask(scale);
-    put_chunk<stores>(rule, shared, line, scale, {codes.x & mask, codes.y & mask});
+    put_chunk<stores>(rule, shared, line, scale, codes);
 }
 
 }  // namespace mxq::cuda::fp4_pairs

@@ -456,11 +456,9 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
     if (a.tiles.count() == 0) return;
     const Rounding rounding = rounding_of(problem);
     const Key key{problem.format->is_nvfp4(), problem.square_tiles, rounding, stores_of(a, rounding)};
-    if (fits_few_rows(problem, rounding)) {
-        const FewRowsArguments few = few_rows_arguments(problem, a.steps);
+    if (const FewRowsArguments few = few_rows_arguments(problem, a.steps); fits_few_rows(few, rounding))
         return launch(context, few_rows_kernels, key.nvfp4, "quantize_fp4_pairs",
                       grid_of_rows(few.across, problem.source.matrices * few.down), call.stream, few, start);
-    }
     if (!fits_bands(problem, key))
         launch(context, kernels, key, "quantize_fp4_pairs", a.tiles.grid(), call.stream, a, start);
     else if (key.nvfp4)

@@ -318,7 +318,7 @@ __device__ __noinline__ uint32_t any_codes(Vector<Bf16> vector, uint32_t scale, 
     float values[kCount];
 #pragma unroll
     for (int i = 0; i < kCount; i++) values[i] = vector[i];
-    return nearest_codes(values, nvfp4_multiplier(scale, global)) & nvfp4_code_mask(scale);
+    return nearest_nvfp4_codes(values, scale, global);
 }
 
 template <class R>
