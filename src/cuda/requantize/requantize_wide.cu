@@ -73,7 +73,7 @@ struct FromNvfp4 {
 };
 
 template <class Way>
-__global__ void __launch_bounds__(Way::Shared::lines, Way::Shared::blocks_at_once)
+__global__ void __launch_bounds__(Way::Shared::lines, Way::Shared::blocks_of_registers)
     requantize_wide_kernel(const __grid_constant__ WideArguments a) {
     using Shared = typename Way::Shared;
     alignas(128) extern __shared__ uint4 wide_memory[];
