@@ -122,9 +122,9 @@ __global__ void __launch_bounds__(kChunkThreads, 4)
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
 
-// Blocks of threads up to which this way is faster than tiles (docs/performance.md, "Few elements to FP4"). They are counted,
-// not their elements, since blocks of narrow or padded matrices are mostly empty.
-constexpr int64_t kMostFewRowsBlocks = 256;
+// Elements and blocks of threads up to which this way is faster than tiles, half as many elements where codes leave byte by
+// byte (docs/performance.md, "Few elements to FP4"). Blocks of narrow matrices and of padding count as much as full ones.
+constexpr int64_t kMostOfFewRows = int64_t(1) << 20, kMostFewRowsBlocks = 1024;
 
 // Returns what the kernel is launched with. Where scales are swizzled, blocks stand for all rows of the tiles of scales.
 inline FewRowsArguments few_rows_arguments(const QuantizeProblem& p, const ScaleSteps& steps) {
@@ -136,8 +136,10 @@ inline FewRowsArguments few_rows_arguments(const QuantizeProblem& p, const Scale
 
 inline bool fits_few_rows(const FewRowsArguments& a, Rounding rounding) {
     const QuantizeProblem& p = a.problem;
+    const bool wide = a.wide[1] && (a.wide[0] || !p.has_rowwise);
     return rounding == Rounding::Nearest && !p.grouped.set() && !p.square_tiles && p.has_columnwise &&
            p.tile.length == (p.format->is_nvfp4() ? kNvBlock : kMxBlock) && is_wide_tile_source(p) &&
+           p.source.matrices * p.source.rows * p.source.cols <= (wide ? kMostOfFewRows : kMostOfFewRows / 2) &&
            p.source.matrices * a.down * a.across <= kMostFewRowsBlocks;
 }
 

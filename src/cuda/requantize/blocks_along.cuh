@@ -3,8 +3,8 @@
 //
 //     32 codes of a line, their scale -> F16 pairs -> maximum -> scale -> 16 bytes of codes        (chunks_along.cuh)
 //
-// A lane has four blocks, all loaded before the first use. Compact blocks lie one after the other; where scales are swizzled,
-// a block of threads takes a tile of 128 x 128, whose scales are 512 bytes in a row.
+// A lane has four blocks, all loaded before the first use. Compact blocks lie one after the other; where scales are
+// swizzled, a block of threads takes a tile of 128 x 128, whose scales are 512 bytes in a row.
 // Bytes an element: 1.03 read, 0.53 written. What bounds it on which GPU: docs/performance.md, "Places of scale words along
 // lines".
 #pragma once
@@ -15,7 +15,8 @@ namespace mxq::cuda {
 
 constexpr int kBlockThreads = 256, kBlockRequests = 4;  // of a lane
 
-// Blocks of threads with a tile that share an SM: 80 registers a thread, without spills. What is faster with 96 is left so.
+// Blocks of threads with a tile that share an SM: 80 registers a thread, of which nothing spills, where seven would spill
+// (docs/performance.md). Other chips than sm_90 were not measured, and keep 96.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
 constexpr int kBlockTiles = kRequantizeBlocks * 5 / 8;
 #else
@@ -104,8 +105,8 @@ __device__ __forceinline__ uint4 requantize_block(const BlockArguments& a, bool 
     return make_uint4(out[0].words[0], out[0].words[1], out[1].words[0], out[1].words[1]);
 }
 
-// Four lanes have the four blocks of a segment. Lane k moves the scale word of request k, since a warp's words neighbour each
-// other in memory where its bytes do not; in registers a lane has the scales of its own block, one of each request:
+// Four lanes have the four blocks of a segment. Lane k moves the scale word of request k, since a warp's words neighbour
+// each other in memory where its bytes do not; in registers a lane has the scales of its own block, one of each request:
 //
 //     lane k, request k:  s0 s1 s2 s3   <->   lane k, block k:  r0 r1 r2 r3
 //
