@@ -50,15 +50,15 @@ struct FewRowsChunk {
     __device__ __forceinline__ void store_codes(uint2 codes) const {
         if (bytes() > 0) store_chunk_codes(part.line(matrix, line) + position / 2, codes, bytes(), wide);
     }
-    // Stores the scale of the block that begins with the chunk. Swizzled tiles are written in full: where nothing is, the
-    // elements were taken for zeros, whose scale is 0.
+    // Stores the scale of the block that begins with the chunk. Swizzled tiles are written in full, zeros where nothing is,
+    // whatever scale an amax of the caller gives to zeros.
     template <uint32_t length>
     __device__ __forceinline__ void store_scale(uint32_t scale) const {
         const ScaleLayout& layout = part.layout;
         const int64_t block = position / length;
         const bool exists = line < part.lines && block < layout.columns;
         if (exists || (layout.swizzled && block < round_up(layout.columns, int64_t(kSwizzleColumns))))
-            part.scales[layout.offset(matrix, line, block)] = uint8_t(scale);
+            part.scales[layout.offset(matrix, line, block)] = uint8_t(exists ? scale : 0);
     }
 };
 
