@@ -16,6 +16,7 @@
 #pragma once
 #include <algorithm>
 #include <type_traits>
+#include <utility>
 
 #include "cpu/few_rows_columns.h"
 
@@ -39,18 +40,13 @@ struct StepLines {
     const float* factors[lines];
 };
 
-// Units of lines to decode, where to, and how many bytes further the lines begin that follow them.
+// Units of lines to decode, where to, and what is prefetched meanwhile.
 struct Undecoded {
     const uint8_t* codes;  // of the first line
     int64_t between;       // bytes from a line to the one beside it
     uint16_t* halves;
-    int64_t to_next;
+    const uint8_t* ahead;  // as many bytes as the units have
 };
-
-// Tells whether the lines that come next are prefetched some steps apart, each line of a cache beside what is decoded of the
-// unit after this one. Of units of 96 bytes those that are prefetched together take 1 to 2% less time.
-template <class Weights>
-constexpr bool kSpreadsAhead = Weights::unit_bytes % 64 == 0;
 
 // Returns a part of vector n of a unit.
 template <class Weights>
@@ -138,12 +134,10 @@ struct DecodeAhead {
     static_assert(kUnitVectors * kParts == kPieces<E> * PieceDecoder<E>::steps);
 
     MXQ_HD void operator()(int step) {
-        constexpr int steps = PieceDecoder<E>::steps;
+        constexpr int steps = PieceDecoder<E>::steps, all = kUnitVectors * kParts * lines;
+        constexpr int prefetches = lines * Weights::unit_bytes / 64;
         const int line = step / steps % lines, piece = step / steps / lines;
-        constexpr int apart = 8;  // steps from a prefetch to the next
-        const int place = step / apart, at = place / lines * 64;
-        if (kSpreadsAhead<Weights> && step % apart == 0 && at < Weights::unit_bytes)
-            __builtin_prefetch(next.codes + place % lines * next.between + next.to_next + at, 0, 2);
+        if (step * prefetches % all < prefetches) __builtin_prefetch(next.ahead + step * prefetches / all * 64, 0, 2);
         decode(
             step % steps, next.codes + line * next.between, piece,
             next.halves + line * kUnit, [&](const Words& codes) __attribute__((always_inline)) { search.look_at(codes); });
@@ -214,15 +208,6 @@ struct Units {
     int64_t count, to_next;
 };
 
-// Prefetches a unit of the lines that come next.
-template <class Weights>
-MXQ_HD void prefetch_unit(const uint8_t* codes, int64_t between) {
-#pragma GCC unroll 4
-    for (int c = 0; c < kStripLines; c++)
-#pragma GCC unroll 4
-        for (int64_t at = 0; at < Weights::unit_bytes; at += 64) __builtin_prefetch(codes + c * between + at, 0, 2);
-}
-
 // Multiplies the lines with all rows, `lines` of them and the first `rows` rows at a time. `sums` has the sums: those of a
 // line are neighbours. Returns false where there is a NaN that decoding loses. It begins at a line of a cache: its loop took
 // 7% more with four rows of MXFP8 where it began 48 bytes after one.
@@ -234,35 +219,34 @@ __attribute__((noinline, aligned(64))) bool multiply_units(const Units& b, const
     alignas(64) uint16_t halves[2][lines * kUnit];
     NanSearch<Weights::loses_nan> search;
     const int64_t row_count = has_rest ? all_rows : rows, stride = row_count * kLanes;
-    if (kSpreadsAhead<Weights>) prefetch_unit<Weights>(b.codes + b.to_next, b.between);  // others when they are decoded
     for (int c = 0; c < lines; c++)
         for (int piece = 0; piece < kPieces<E>; piece++)
             decode_piece<Weights>(b.codes + c * b.between, piece, halves[0] + c * kUnit, search);
-    const uint8_t* codes = b.codes;
+    const uint8_t *codes = b.codes, *ahead = b.codes + b.to_next, *end_of_line = ahead + b.count * Weights::unit_bytes;
     const float* factors = b.factors;
-    int turn = 0;
+    uint16_t *decoded = halves[0], *to_decode = halves[1];
     for (int64_t left = b.count; left > 0; left--, numbers += row_count * kUnit, factors += Weights::factor_floats) {
-        if (!kSpreadsAhead<Weights>) prefetch_unit<Weights>(codes + b.to_next, b.between);
-        const uint8_t* const next = codes + (left > 1 ? Weights::unit_bytes : 0);  // the last unit is decoded again
+        const uint8_t* const next = left > 1 ? codes + Weights::unit_bytes : codes;  // the last unit is decoded again
 #pragma GCC unroll 2
         for (int line = 0; line < kStripLines; line += lines) {
-            const int from = has_rest ? line / lines : turn;  // a constant where there are two steps
             StepLines<lines> now;
 #pragma GCC unroll 4
             for (int c = 0; c < lines; c++) {
-                now.units[c] = halves[from] + c * kUnit;
+                now.units[c] = decoded + c * kUnit;
                 now.factors[c] = factors + (line + c) * kMostFactors;
             }
             const uint8_t* const then = line + lines < kStripLines ? codes + (line + lines) * b.between : next;
             multiply_step<Weights, products, rows, lines>(
                 now, numbers, sums + line * stride, stride,
-                DecodeAhead<Weights, lines>{{then, b.between, halves[from ^ 1], b.to_next}, search});
+                DecodeAhead<Weights, lines>{{then, b.between, to_decode, ahead}, search});
+            ahead += lines * Weights::unit_bytes;
+            if (ahead >= end_of_line) ahead += b.between - b.count * Weights::unit_bytes, end_of_line += b.between;
+            std::swap(decoded, to_decode);
             if constexpr (has_rest)
                 multiply_rest<Weights, products>(now, numbers + rows * kUnit, sums + line * stride + rows * kLanes, stride,
                                                  row_count - rows);
         }
         codes = next;
-        turn ^= 1;
     }
     return !search.found();
 }
