@@ -429,15 +429,25 @@ struct WidePiece {
             if constexpr (E::bits == 6) odd_ = pairs_at_top(odd_);
             keep_here(odd_);
         } else if (step == 2) {
-            even_ = _mm256_slli_epi16(odd_, E::bits);
+            even_ = even_halves();
             keep_here(even_);
             store_words(halves_of_numbers<E>(odd_), to);
         } else {
-            store_words(halves_of_numbers<E>(even_), to + 16);
+            store_words(even_, to + 16);
         }
     }
 
 private:
+    // Returns the F16 numbers of the even codes. One product moves a code of E4M3 to where F16 has its bits, and repeats its
+    // sign, as two shifts do.
+    MXQ_HD Words even_halves() const {
+        if constexpr (E::bits == 8 && E::exponent_bits == 4) {
+            const __m256i products = _mm256_maddubs_epi16(_mm256_set1_epi16(0x0080), odd_);
+            return _mm256_and_si256(products, _mm256_set1_epi16(short(0x8000 | kMagnitudeOfHalf<E>)));
+        }
+        return halves_of_numbers<E>(_mm256_slli_epi16(odd_, E::bits));
+    }
+
     // Loads the codes of a piece: eights 0 and 2 to the lower half, 1 and 3 to the upper one. Those of six bits come with
     // eight bytes more, those before them in the second half of a unit, else those after them, and begin at the third byte.
     MXQ_HD static Words load(const uint8_t* unit, int piece) {
@@ -457,7 +467,7 @@ private:
         return _mm256_mullo_epi16(_mm256_shuffle_epi8(stored, order), _mm256_set1_epi32(0x00010010));  // from bits 0 and 4
     }
 
-    Words odd_, even_;  // codes at the top of words, and others below them
+    Words odd_, even_;  // odd codes at the top of words, even ones below them; numbers of these
 };
 
 // Decodes ahead codes of four bits. A piece has half the bytes of each lane, all lanes interleaved, as they come from bytes

@@ -33,8 +33,8 @@ template <class Weights>
 constexpr bool has_codes = Weights::unit_bytes <= kUnit;
 
 // Tells whether units are prefetched line by line, each where it is decoded, in kernels with sums in registers. Lines that
-// AVX-512 multiplies in turns and those that AVX2 decodes ahead have rules of their own (kPrefetchesInTurns in
-// few_rows_blocks.h, kSpreadsAhead in few_rows_ahead.h).
+// AVX-512 multiplies in turns have a rule of their own (kPrefetchesInTurns in few_rows_blocks.h), and those that AVX2
+// decodes ahead are prefetched in the order of memory.
 template <class Weights>
 constexpr bool kSpreadsPrefetches = Weights::unit_bytes <= 64;
 

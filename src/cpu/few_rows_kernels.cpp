@@ -361,7 +361,8 @@ struct ColumnBuffers {
 //     near     0 1 2 3 | 4 5 6 7 | ..                     far     0 a 2a 3a | 1 a+1 2a+1 3a+1 | ..
 //
 // Far ones begin pages of memory together, and what looks their places up works for all at once, which is faster where a
-// line passes by in a short time (docs/performance.md).
+// line passes by in a short time. Near ones are one stretch of memory, which kernels that decode ahead prefetch in its order
+// (docs/performance.md).
 class LinesOfB {
 public:
     LinesOfB(const FewRowsPass& pass, const OperandLines& b)
