@@ -242,14 +242,14 @@ __attribute__((noinline, aligned(64))) bool multiply_units(const Units& b, const
                 now, numbers, sums + line * stride, stride,
                 DecodeAhead<Weights, lines>{{then, b.between, to_decode, ahead}, search});
             ahead += lines * Weights::unit_bytes;
-            // Of a longer contraction not all of a line is multiplied here.
-            if (ahead >= end_of_line) ahead += b.between - b.count * Weights::unit_bytes, end_of_line += b.between;
             std::swap(decoded, to_decode);
             if constexpr (has_rest)
                 multiply_rest<Weights, products>(now, numbers + rows * kUnit, sums + line * stride + rows * kLanes, stride,
                                                  row_count - rows);
         }
         codes = next;
+        // Of a longer contraction not all of a line is multiplied here.
+        if (ahead >= end_of_line) ahead += b.between - b.count * Weights::unit_bytes, end_of_line += b.between;
     }
     return !search.found();
 }
