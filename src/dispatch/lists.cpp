@@ -109,10 +109,14 @@ const GemmImplementation* const grouped_gemm_list[] = {
 //     tiles                 28           56           84           112          168
 //     compact            4.8,  4.3    6.0, 4.9     7.7, 6.3     9.2, 6.7    12.6, 9.2
 //     swizzled           4.7,  4.4    5.9, 5.0     7.5, 6.5     9.1, 6.7    12.2, 9.1
+//
+// That is of lines of 7168. 28 tiles of lines of 256, where blocks of threads for strips of four tiles have nothing to do,
+// take 5.0 and 5.6.
 const QuantizeImplementation* preferred_requantize(const Context&, const QuantizeProblem& p) {
     const QuantizedPart& from = p.source.quantized;
-    const int64_t tile = 256, enough_tiles = from.bits == 4 ? 112 : p.format->bits == 4 ? 28 : 448;
-    const int64_t tiles = from.matrices * ceil_div(from.lines, tile) * ceil_div(from.length, tile);
+    const int64_t tile = 256, across = ceil_div(from.length, tile);
+    const int64_t tiles = from.matrices * ceil_div(from.lines, tile) * across;
+    const int64_t enough_tiles = from.bits == 8 && p.format->bits == 8 ? 448 : from.bits == 8 && across >= 4 ? 28 : 112;
     return tiles >= enough_tiles ? &cuda::requantize_wide : nullptr;
 }
 
