@@ -248,7 +248,8 @@ __attribute__((noinline, aligned(64))) bool multiply_units(const Units& b, const
                                                  row_count - rows);
         }
         codes = next;
-        // Of a longer contraction not all of a line is multiplied here.
+        // Of a longer contraction not all of a line is multiplied here. Up to three units behind a pass are then prefetched in
+        // place of as many of the next line, since its end is looked for once in four.
         if (ahead >= end_of_line) ahead += b.between - b.count * Weights::unit_bytes, end_of_line += b.between;
     }
     return !search.found();

@@ -10,6 +10,8 @@
 // Scales leave as bytes, eight or two side by side. Every thread makes what follows from NVFP4's global maximum and its own
 // multipliers, any of them, so that neither tables nor kinds of blocks are asked for: short code that runs once.
 #pragma once
+#include <algorithm>
+
 #include "cuda/quantize/fp4_pair_codes.cuh"
 
 namespace mxq::cuda::fp4_pairs {
@@ -51,7 +53,7 @@ struct FewRowsChunk {
         if (bytes() > 0) store_chunk_codes(part.line(matrix, line) + position / 2, codes, bytes(), wide);
     }
     // Stores the scale of the block that begins with the chunk. Swizzled tiles are written in full, zeros where nothing is,
-    // whatever scale an amax of the caller gives to zeros.
+    // whatever scale a negative amax of the caller gives to zeros.
     template <uint32_t length>
     __device__ __forceinline__ void store_scale(uint32_t scale) const {
         const ScaleLayout& layout = part.layout;
@@ -122,8 +124,9 @@ __global__ void __launch_bounds__(kChunkThreads, 4)
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
 
-// Elements and blocks of threads up to which this way is faster than tiles, half as many elements where codes leave byte by
-// byte (docs/performance.md, "Few elements to FP4"). Blocks of narrow matrices and of padding count as much as full ones.
+// Elements, half as many where codes leave byte by byte, and blocks of threads up to which this way was mostly the faster one
+// (docs/performance.md, "Few elements to FP4"). Blocks of narrow matrices and of padding count as much as full ones; as many
+// blocks as there would be tiles are never too many.
 constexpr int64_t kMostOfFewRows = int64_t(1) << 20, kMostFewRowsBlocks = 1024;
 
 // Returns what the kernel is launched with. Where scales are swizzled, blocks stand for all rows of the tiles of scales.
@@ -137,10 +140,11 @@ inline FewRowsArguments few_rows_arguments(const QuantizeProblem& p, const Scale
 inline bool fits_few_rows(const FewRowsArguments& a, Rounding rounding) {
     const QuantizeProblem& p = a.problem;
     const bool wide = a.wide[1] && (a.wide[0] || !p.has_rowwise);
+    const int64_t tiles = p.source.matrices * ceil_div(p.source.rows, int64_t(kTile)) * a.across;
     return rounding == Rounding::Nearest && !p.grouped.set() && !p.square_tiles && p.has_columnwise &&
            p.tile.length == (p.format->is_nvfp4() ? kNvBlock : kMxBlock) && is_wide_tile_source(p) &&
            p.source.matrices * p.source.rows * p.source.cols <= (wide ? kMostOfFewRows : kMostOfFewRows / 2) &&
-           p.source.matrices * a.down * a.across <= kMostFewRowsBlocks;
+           p.source.matrices * a.down * a.across <= std::max(kMostFewRowsBlocks, tiles);
 }
 
 }  // namespace mxq::cuda::fp4_pairs

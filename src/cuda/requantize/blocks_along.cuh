@@ -16,7 +16,7 @@ namespace mxq::cuda {
 constexpr int kBlockThreads = 256, kBlockRequests = 4;  // of a lane
 
 // Blocks of threads with a tile that share an SM: 80 registers a thread, of which nothing spills, where seven would spill
-// (docs/performance.md). Other chips than sm_90 were not measured, and keep 96.
+// (docs/performance.md). Other chips than sm_90 were not measured, and keep what they had: 96 from 8.9 on.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
 constexpr int kBlockTiles = kRequantizeBlocks * 5 / 8;
 #else
@@ -24,8 +24,8 @@ constexpr int kBlockTiles = kRequantizeBlocks * 6 / 8;
 #endif
 
 // How many bytes scale words of one-byte scales lie apart, whose layouts have one of each line and block: of matrices, of
-// tiles of 128 lines, of 128 positions, of the first 32 lines of a tile, and of lines 32 below one another in it. A line has
-// 2^26 blocks at most, so that 32 lines of compact ones fit 32 bits.
+// tiles of 128 lines, of 128 positions, of the first 32 lines of a tile, and of lines 32 below one another in it. Lines
+// have whole units of 32 elements: at most 2^27 - 2 blocks of NVFP4's, of which 32 lines of compact ones just fit 32 bits.
 struct WordSteps {
     int64_t matrix, tile;
     uint32_t column, line, request;
