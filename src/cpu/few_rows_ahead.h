@@ -248,8 +248,8 @@ __attribute__((noinline, aligned(64))) bool multiply_units(const Units& b, const
                                                  row_count - rows);
         }
         codes = next;
-        // Of a longer contraction not all of a line is multiplied here. Up to three units behind a pass are then prefetched in
-        // place of as many of the next line, since its end is looked for once in four.
+        // A pass over part of a long contraction multiplies part of each line, whose end is looked for once in four units: up to
+        // three units behind it are then prefetched in place of the next line's first.
         if (ahead >= end_of_line) ahead += b.between - b.count * Weights::unit_bytes, end_of_line += b.between;
     }
     return !search.found();

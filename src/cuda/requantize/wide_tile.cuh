@@ -33,8 +33,8 @@ struct WideCodeTile : CodeSlots<kWide * code_bits / 128> {
     using Slots = CodeSlots<kWide * code_bits / 128>;
     static constexpr int bits = code_bits, line_words = 4 * Slots::pieces, lines = tile_lines;
     static constexpr int blocks_at_once = kWideBlocks * kWideThreads / lines;  // that share an SM
-    // Of these, those that registers are shared out to. requantize_wide declines chips with 100 KiB in an SM, where fewer blocks
-    // only spare ptxas spills.
+    // Blocks that registers are shared out to. requantize_wide declines chips with 100 KiB in an SM, where fewer of them only
+    // spare ptxas spills.
 #if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1200)
     static constexpr int blocks_of_registers = blocks_at_once * 2 / 3;
 #else
