@@ -2,9 +2,9 @@
 // to 8 bits in 1x128 blocks, MX or FP8; aligned BF16 to 8 bits in squares (rowwise_squares.cuh); BF16 to MXFP4, NVFP4 and
 // MXFP6 (rowwise_small.cuh).
 //
-// Streams: no tile; of 8 bits without groups no barrier, every warp for itself. Which segments a warp takes: memory/segments.cuh. With groups it
-// takes rows as if there were none; where their codes and scales go is found while they are on their way
-// (memory/row_places.cuh). A lane holds four vectors of 16 bytes, all loaded before the first use:
+// Streams: no tile; of 8 bits without groups no barrier, every warp for itself. Which segments a warp takes:
+// memory/segments.cuh. With groups it takes rows as if there were none; where their codes and scales go is found while they
+// are on their way (memory/row_places.cuh). A lane holds four vectors of 16 bytes, all loaded before the first use:
 //
 //     vector i of lanes 4b .. 4b+3 (F32: 8b .. 8b+7) = block b of request i; 1x128: of 16 lanes
 //
