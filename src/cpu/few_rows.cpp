@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 
 #include "cpu/gemm_repair.h"
@@ -58,19 +59,29 @@ int64_t pass_depth(int64_t row_count, bool in_registers, bool is_packed) {
 
 }  // namespace
 
-// Rows are prepared anew for each task, so a task has as many lines as there is room for, whose sums stay in L2 while rows
-// pass over a part of the contraction at a time, or once for kPassRows of them.
+uint64_t FewRows::next_call() {
+    static std::atomic<uint64_t> calls{0};
+    return calls.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+// Rows that take several passes are prepared anew for each task, so a task has as many lines as there is room for, whose
+// sums stay in L2 while rows pass over a part of the contraction at a time, or once for kPassRows of them.
 int64_t FewRows::most_columns(int64_t rows) {
     using Room = FewRowsScratch;
     const bool has_room = rows * Room::most_columns <= kPassRows * Room::most_columns_of_many;
     return has_room ? Room::most_columns : Room::most_columns_of_many;
 }
 
-void FewRows::multiply(const OperandLines& a, const OperandLines& b, int64_t k, bool odd, FewRowsScratch& scratch) const {
+void FewRows::multiply(int64_t product, const OperandLines& a, const OperandLines& b, int64_t k, bool odd,
+                       FewRowsScratch& scratch) const {
+    const bool is_prepared = scratch.prepared.call == call_ && scratch.prepared.product == product;
     std::fill_n(scratch.sums, a.count * b.count, 0.0f);
     std::fill_n(scratch.unsafe, b.count, uint8_t(0));
-    std::fill_n(scratch.extreme, a.count, uint8_t(0));
-    std::fill_n(scratch.nonzero, a.count, uint8_t(0));
+    if (!is_prepared) {
+        scratch.prepared.call = 0;
+        std::fill_n(scratch.extreme, a.count, uint8_t(0));
+        std::fill_n(scratch.nonzero, a.count, uint8_t(0));
+    }
     const int64_t row_count = ceil_div(a.count, ceil_div(a.count, kPassRows));
     for (int64_t row = 0; row < a.count; row += row_count) {
         const OperandLines rows = a.some(row, std::min(row_count, a.count - row));
@@ -87,10 +98,16 @@ void FewRows::multiply(const OperandLines& a, const OperandLines& b, int64_t k, 
             pass.first = at == 0, pass.last = at + most >= k;
             pass.rows = scratch.rows;
             pass.values = scratch.values;
+            pass.integer_room = scratch.rows + (FewRowsScratch::row_floats - kIntegerRoom / sizeof(float));
             pass.lanes = scratch.lanes;
             pass.strip = scratch.strip;
             pass.sums = scratch.sums + row * b.count, pass.stride = b.count;
             pass.products = products;
+            if (is_prepared) {
+                pass.products = scratch.prepared.products, pass.integers = scratch.prepared.integers;
+                kernels_.multiply(pass, b, scratch.unsafe);
+                return true;
+            }
             uint8_t before[kPassRows];
             std::copy_n(extreme, rows.count, before);
             kernels_.prepare(pass, rows, b.part, extreme, scratch.nonzero + row);
@@ -99,6 +116,8 @@ void FewRows::multiply(const OperandLines& a, const OperandLines& b, int64_t k, 
                 std::copy_n(before, rows.count, extreme);
             else
                 kernels_.multiply(pass, b, scratch.unsafe);
+            if (pass.first && pass.last && rows.count == a.count && !is_too_deep)
+                scratch.prepared = {call_, product, pass.products, pass.integers};
             return !is_too_deep;
         };
         for (int64_t at = 0; at < k; at += depth)
@@ -111,6 +130,7 @@ void FewRows::multiply(const OperandLines& a, const OperandLines& b, int64_t k, 
 // Returns whether a line of B has a value out of the range in which products are exact.
 bool FewRows::is_extreme(const OperandLines& line, int64_t k, FewRowsScratch& scratch) const {
     uint8_t extreme = 0;
+    scratch.prepared.call = 0;  // where rows were is room for the line
     for (int64_t at = 0; at < k; at += kGemmDepth)
         gemm_kernels_.decode_rows(line, at, std::min(kGemmDepth, k - at), scratch.rows, &extreme);
     return extreme != 0;

@@ -33,8 +33,10 @@
 #include "cpu/few_rows_ahead.h"
 #include "cpu/few_rows_blocks.h"
 #include "cpu/few_rows_columns.h"
+#include "cpu/few_rows_integers.h"
 #include "cpu/few_rows_strips.h"
 #include "cpu/few_rows_weights.h"
+#include "cpu/gemm_repair.h"
 #include "cpu/operand_reader.h"
 
 namespace mxq::cpu {
@@ -183,6 +185,8 @@ MultiplyColumns columns_of(int64_t rows, std::integer_sequence<int, index...>) {
 
 template <class Weights, Products products>
 bool multiply_lines(const FewRowsPass& pass, const Columns& b) {
+    if constexpr (kHasIntegers<Weights, products>)
+        if (pass.integers) return multiply_integers<Weights>(pass, b), true;
     constexpr int register_rows = kRegisterRowsOf<Weights, products>;
     if constexpr (register_rows > 0)
         if (pass.row_count <= register_rows)
@@ -248,6 +252,19 @@ void pack_pairs(float* numbers, int64_t count) {
 }
 #endif
 
+// Makes integers of a prepared row, where it is multiplied so.
+void make_integers_for([[maybe_unused]] FewRowsPass& pass, [[maybe_unused]] const QuantizedPart& a,
+                       [[maybe_unused]] const QuantizedPart& b) {
+    pass.integers = nullptr;
+#if defined(__AVX2__) && !defined(__AVX512F__)
+    static_assert(sizeof(IntegerRow) <= kIntegerRoom);
+    const bool has_codes = b.element == Element::E2M1 && pass.products == Products::fused;
+    if (!has_codes || pass.row_count > 1 || pass.stride < kLinesForIntegers) return;
+    IntegerRow& row = *static_cast<IntegerRow*>(pass.integer_room);
+    if (make_integers(pass, significant_bits(a), row)) pass.integers = &row;
+#endif
+}
+
 // Implements FewRowsKernels::prepare.
 void prepare(FewRowsPass& pass, const OperandLines& a, const QuantizedPart& b, uint8_t* extreme, uint8_t* nonzero) {
     const OperandReader reader(a.part);
@@ -272,18 +289,21 @@ void prepare(FewRowsPass& pass, const OperandLines& a, const QuantizedPart& b, u
 #else
     if (pass.products == Products::dots) pass.products = Products::fused;
 #endif
+    make_integers_for(pass, a.part, b);
 }
 
 // Turns E8M0 scales, a multiple of 16, to factors. Returns whether all are safe.
-bool factors_of_e8m0(const uint8_t* scales, int64_t count, const SafeFactors& safe, float fold, float* to) {
+bool factors_of_e8m0(const uint8_t* scales, int64_t count, const SafeFactors& safe, float fold, bool in_order, float* to) {
     const uint32_t exponent = (float_bits(fold) >> 23) - 127;
     const uint8_t first = uint8_t(float_bits(safe.low) >> 23), span = uint8_t((float_bits(safe.high) >> 23) - first);
-    return powers_of_e8m0(scales, count, first, span, exponent, to);
+    return powers_of_e8m0(scales, count, first, span, exponent, in_order, to);
 }
 
 // Turns scales of a byte, a multiple of kScalesAtOnce, or of E8M0 of 16, to factors. Returns whether all are safe.
-bool factors_of_bytes(ScaleType type, const uint8_t* scales, int64_t count, const SafeFactors& safe, float fold, float* to) {
-    return type == ScaleType::E4M3 ? factors_of_e4m3(scales, count, to) : factors_of_e8m0(scales, count, safe, fold, to);
+bool factors_of_bytes(ScaleType type, const uint8_t* scales, int64_t count, const SafeFactors& safe, float fold,
+                      bool in_order, float* to) {
+    return type == ScaleType::E4M3 ? factors_of_e4m3(scales, count, in_order, to)
+                                   : factors_of_e8m0(scales, count, safe, fold, in_order, to);
 }
 
 // Loads fp32 scales of blocks of 128, which are a column_stride apart, as factors. Returns whether all are safe.
@@ -312,7 +332,7 @@ void spread_scales(uint8_t* scales, int64_t count, int shift) {
 // Loads the factors of codes [k, k + depth) of a line, and some more: one for every 16 codes of NVFP4, for every 32 of MX
 // and for every block of 128 of FP8. Returns false if one is not safe.
 bool load_safe_factors(const QuantizedPart& part, const SafeFactors& safe, int64_t line, int64_t k, int64_t depth,
-                       float fold, float* to) {
+                       float fold, bool in_order, float* to) {
     if (has_line_scale(part)) return std::fill_n(to, ceil_div(depth, 128) + kLanes, fold), true;
     const int shift = block_shift(part.layout);
     const int64_t begin = k >> shift, count = ((k + depth - 1) >> shift) + 1 - begin;
@@ -322,9 +342,9 @@ bool load_safe_factors(const QuantizedPart& part, const SafeFactors& safe, int64
     load_scale_bytes(part, 0, line, begin, count, scales);
     // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): count is 1 or more, which the analyzer does not see.
     memset(scales + count, scales[0], size_t(whole - count));
-    if (part.layout.block <= kMxBlock) return factors_of_bytes(part.scale_type, scales, whole, safe, fold, to);
+    if (part.layout.block <= kMxBlock) return factors_of_bytes(part.scale_type, scales, whole, safe, fold, in_order, to);
     spread_scales(scales, count, shift);
-    return factors_of_e8m0(scales, round_up(ceil_div(depth, kMxBlock), kSixteen), safe, fold, to);
+    return factors_of_e8m0(scales, round_up(ceil_div(depth, kMxBlock), kSixteen), safe, fold, in_order, to);
 }
 
 // Returns how many scales of codes [k, k + depth) become factors as they are stored in a line; 0: they are copied first.
@@ -417,6 +437,7 @@ private:
         const int64_t in_place = count_in_place(part, pass_.k, pass_.depth);
         const uint8_t* const stored = in_place ? expert_scales(part, 0) : nullptr;
         const int64_t begin = in_place ? pass_.k >> block_shift(part.layout) : 0;
+        const bool in_order = pass_.integers != nullptr;
         bool all = true;
         for (int64_t i = 0; i < group.count; i++) {
             const int64_t line = b_.first + group.line(i);
@@ -424,9 +445,9 @@ private:
             if (in_place) {
                 const uint8_t* const from = stored + part.layout.offset(0, line, begin);
                 prefetch_scales(from, in_place);
-                safe[i] = factors_of_bytes(part.scale_type, from, in_place, reader_.safe, kernel_.fold, to);
+                safe[i] = factors_of_bytes(part.scale_type, from, in_place, reader_.safe, kernel_.fold, in_order, to);
             } else
-                safe[i] = load_safe_factors(part, reader_.safe, line, pass_.k, pass_.depth, kernel_.fold, to);
+                safe[i] = load_safe_factors(part, reader_.safe, line, pass_.k, pass_.depth, kernel_.fold, in_order, to);
             if (!safe[i]) unsafe[group.line(i)] = 1;
             all &= safe[i];
         }

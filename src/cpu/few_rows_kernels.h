@@ -27,6 +27,8 @@ struct FewRowsPass {
     float* sums;        // the sums of all codes, where `last`: sums[row][stride]
     int64_t stride;
     float* values;  // room for a decoded line
+    const void* integers;  // from prepare: one row in fixed point, where it is multiplied so
+    void* integer_room;    // kIntegerRoom bytes for it, where one row of numbers leaves room
 };
 
 // Limits the rows of A of a pass, and the lines of B that a kernel takes at a time.
@@ -35,6 +37,8 @@ constexpr int64_t kPassRows = 16, kFewColumns = 4;
 // Limits the codes of the contraction that are multiplied in one way beside one row, and those of a pass: so many that it
 // seldom ends within a line, since lines that are read in pieces are no stream of memory.
 constexpr int64_t kPassDepth = 4096, kMostDepth = 4 * kPassDepth;
+
+constexpr size_t kIntegerRoom = size_t(128) << 10;
 
 struct FewRowsKernels {
     bool packs_dots;  // whether rows of dot products are pairs of BF16

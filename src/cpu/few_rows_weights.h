@@ -21,7 +21,7 @@ namespace {
 
 #if defined(__AVX512F__)
 // Stores E4M3 scales, a multiple of 64, as BF16 numbers. Returns true: NaN stays NaN.
-MXQ_HD bool factors_of_e4m3(const uint8_t* scales, int64_t count, float* to) {
+MXQ_HD bool factors_of_e4m3(const uint8_t* scales, int64_t count, bool, float* to) {
     const __m512i neighbours = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
     for (int64_t i = 0; i < count; i += 64, to += 32) {
         const __m512i codes = _mm512_maskz_permutexvar_epi64(0xFF, neighbours, _mm512_loadu_si512(scales + i));
@@ -35,7 +35,7 @@ constexpr int64_t floats_of_e4m3(int64_t count) { return count / 2; }
 constexpr int kFoldOfScales = 0;
 
 // Stores 2^(s - 127 + exponent) for sixteen E8M0 scales.
-MXQ_HD void store_powers(const uint8_t* scales, uint32_t exponent, float* to) {
+MXQ_HD void store_powers(const uint8_t* scales, uint32_t exponent, bool, float* to) {
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(scales));
     const __m512i sums = _mm512_add_epi32(_mm512_maskz_cvtepu8_epi32(kAll, bytes), _mm512_set1_epi32(int(exponent)));
     _mm512_storeu_si512(to, _mm512_maskz_slli_epi32(kAll, sums, 23));
@@ -45,11 +45,13 @@ constexpr int64_t kScalesAtOnce = 64;
 #if defined(__AVX2__)
 // Stores E4M3 scales, a multiple of 16, as F16 numbers of 2^-8 times their values, each twice, since two lanes take it, and
 // interleaved as lanes are. Returns false where there is a NaN, which becomes a number.
-MXQ_HD bool factors_of_e4m3(const uint8_t* scales, int64_t count, float* to) {
-    const __m256i of_first = _mm256_setr_epi8(-1, 0, -1, 4, -1, 0, -1, 4, -1, 1, -1, 5, -1, 1, -1, 5,  //
-                                              -1, 2, -1, 6, -1, 2, -1, 6, -1, 3, -1, 7, -1, 3, -1, 7);
-    const __m256i of_second = _mm256_setr_epi8(-1, 8, -1, 12, -1, 8, -1, 12, -1, 9, -1, 13, -1, 9, -1, 13,  //
-                                               -1, 10, -1, 14, -1, 10, -1, 14, -1, 11, -1, 15, -1, 11, -1, 15);
+MXQ_HD bool factors_of_e4m3(const uint8_t* scales, int64_t count, bool in_order, float* to) {
+    const __m256i interleaved = _mm256_setr_epi8(-1, 0, -1, 4, -1, 0, -1, 4, -1, 1, -1, 5, -1, 1, -1, 5,  //
+                                                 -1, 2, -1, 6, -1, 2, -1, 6, -1, 3, -1, 7, -1, 3, -1, 7);
+    const __m256i ordered = _mm256_setr_epi8(-1, 0, -1, 0, -1, 1, -1, 1, -1, 2, -1, 2, -1, 3, -1, 3,  //
+                                             -1, 4, -1, 4, -1, 5, -1, 5, -1, 6, -1, 6, -1, 7, -1, 7);
+    const __m256i of_first = in_order ? ordered : interleaved;
+    const __m256i of_second = _mm256_or_si256(_mm256_add_epi8(of_first, _mm256_set1_epi8(8)), _mm256_set1_epi16(0x00FF));
     __m256i most = _mm256_setzero_si256();  // of twice the scales: those of NaN are the largest
     for (int64_t i = 0; i < count; i += kSixteen, to += kSixteen) {
         const __m256i bytes = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(scales + i)));
@@ -63,7 +65,7 @@ MXQ_HD bool factors_of_e4m3(const uint8_t* scales, int64_t count, float* to) {
 constexpr int kFoldOfScales = 8;
 #else
 // Turns E4M3 scales, a multiple of 16, to factors. Returns true: NaN stays NaN.
-MXQ_HD bool factors_of_e4m3(const uint8_t* scales, int64_t count, float* to) {
+MXQ_HD bool factors_of_e4m3(const uint8_t* scales, int64_t count, bool, float* to) {
     for (int64_t i = 0; i < count; i += kSixteen) store_sixteen(decode_bytes_16<E4M3>(scales + i), to + i);
     return true;
 }
@@ -73,11 +75,13 @@ constexpr int64_t floats_of_e4m3(int64_t count) { return count; }
 
 // Stores 2^(s - 127 + exponent) for sixteen E8M0 scales; AVX2 those of every four in the order 0 2 1 3, in which lanes of
 // codes of four bits take two neighbours.
-MXQ_HD void store_powers(const uint8_t* scales, uint32_t exponent, float* to) {
+MXQ_HD void store_powers(const uint8_t* scales, uint32_t exponent, [[maybe_unused]] bool in_order, float* to) {
 #if defined(__AVX2__)
     const __m256i bytes = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(scales)));
     for (int i = 0; i < kSixteen; i += 8) {
-        const __m256i order = _mm256_add_epi32(_mm256_setr_epi32(0, 2, 1, 3, 4, 6, 5, 7), _mm256_set1_epi32(i - 256));
+        const __m256i interleaved = _mm256_setr_epi32(0, 2, 1, 3, 4, 6, 5, 7),
+                      ordered = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+        const __m256i order = _mm256_add_epi32(in_order ? ordered : interleaved, _mm256_set1_epi32(i - 256));
         const __m256i sums = _mm256_add_epi32(_mm256_shuffle_epi8(bytes, order), _mm256_set1_epi32(int(exponent)));
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), _mm256_slli_epi32(sums, 23));
     }
@@ -89,7 +93,8 @@ constexpr int64_t kScalesAtOnce = kSixteen;
 #endif
 
 // Stores 2^(s - 127 + exponent) for E8M0 scales, a multiple of 16. Returns whether all are in [first, first + span].
-MXQ_HD bool powers_of_e8m0(const uint8_t* scales, int64_t count, uint8_t first, uint8_t span, uint32_t exponent, float* to) {
+MXQ_HD bool powers_of_e8m0(const uint8_t* scales, int64_t count, uint8_t first, uint8_t span, uint32_t exponent,
+                           bool in_order, float* to) {
     typedef uint8_t Sixteen __attribute__((vector_size(16)));
     Sixteen most = {};  // of what scales are beyond the first
     for (int64_t i = 0; i < count; i += kSixteen) {
@@ -97,7 +102,7 @@ MXQ_HD bool powers_of_e8m0(const uint8_t* scales, int64_t count, uint8_t first, 
         memcpy(&bytes, scales + i, sizeof bytes);
         bytes -= first;
         most = bytes > most ? bytes : most;
-        store_powers(scales + i, exponent, to + i);
+        store_powers(scales + i, exponent, in_order, to + i);
     }
     int64_t beyond[2];
     const auto is_beyond = most > span;
@@ -140,6 +145,16 @@ struct QuantizedWeights : UnitDecoder<E> {
     static_assert(block != kNvBlock || kFold<E> == 0, "scales of NVFP4 are factors as they are");
     static constexpr float fold = float(1 << kFold<E>), scale = block == kNvBlock ? 1 << kFoldOfScales : 1;
     static constexpr bool loses_nan = kLosesNan<E>;
+
+#if defined(__AVX2__) && !defined(__AVX512F__)
+    // Returns the factors of a group of 64 codes, where those of a unit are stored in order.
+    MXQ_HD static Lanes factors_in_order(const float* of_unit, int group) {
+        if constexpr (block == kNvBlock) return load_numbers(reinterpret_cast<const uint8_t*>(of_unit + group * 4), F16{});
+        alignas(32) static constexpr int32_t which[2][8] = {{0, 0, 0, 0, 1, 1, 1, 1}, {2, 2, 2, 2, 3, 3, 3, 3}};
+        const __m256 four = _mm256_broadcast_ps(reinterpret_cast<const __m128*>(of_unit));
+        return {_mm256_permutevar_ps(four, _mm256_load_si256(reinterpret_cast<const __m256i*>(which[group])))};
+    }
+#endif
 
     // Returns the factors of a part's lanes for vectors of a section, from those of a unit: divided by `scale`.
     MXQ_HD static Lanes factors_of(const float* of_unit, int64_t number, int64_t part) {

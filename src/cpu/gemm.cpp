@@ -222,7 +222,7 @@ public:
 private:
     void few_rows(const Product& p, const OperandLines& b, int64_t column, int worker) const {
         FewRowsScratch& scratch = *static_cast<FewRowsScratch*>(scratch_.of(worker));
-        few_rows_.multiply(p.a, b, p.k, is_rounded_next(), scratch);
+        few_rows_.multiply(p.first_tile, p.a, b, p.k, is_rounded_next(), scratch);
         write(scratch.sums, b.count, p.a.count, b.count, p.d_row, column, p.group);
     }
 
