@@ -97,6 +97,9 @@ MXQ_HD EightFloats load_group(const float* lanes, int group) {
 // Returns which of a lane's eight codes vector n has.
 constexpr int code_of_lane(int n) { return int(code_at(Order::nibbles, n, 0)); }
 
+// Bounds the magnitudes of sums that wait and are divided by a row's unit.
+constexpr float kMostWaiting = 0x1p100f;
+
 // Finds the first bit of the fixed point in which most groups of a row fit.
 class PointSearch {
 public:
@@ -115,7 +118,9 @@ public:
             least_less_one = smallest[l] < least_less_one ? smallest[l] : least_less_one;
         }
         if (most == 0) return;
-        const int first = int(most >> 23), last = int((least_less_one + 1) >> 23) - bits + kPointBits;
+        const int first = int(most >> 23), least = int((least_less_one + 1) >> 23), last = least - bits + kPointBits;
+        most_ = first > most_ ? first : most_;
+        least_ = least < least_ ? least : least_;
         begins_[first]++;
         ends_[last < first ? first : last > 255 ? 255 : last]++;
     }
@@ -131,8 +136,17 @@ public:
         return best - 127;
     }
 
+    // Returns whether sums that are divided by the row's unit have the bits of others, where 2^last is its last bit. No sum
+    // of numbers so near it, times factors of 2^-73 to 2^60, overflows or loses bits at the other end of fp32's range, beside
+    // those that wait and are below kMostWaiting. Sums of numbers from 2^36 on may overflow where divided ones do not.
+    bool keeps_bits(int last) const {
+        constexpr int near = 40, most = 36;
+        return most_ - 127 < least(last + near, most) && least_ - 127 >= last - near;
+    }
+
 private:
     int begins_[256] = {}, ends_[256] = {};  // how many groups fit from there on, and up to there
+    int most_ = 0, least_ = 255;             // exponents of all numbers but zeros
 };
 
 // Stores the numbers of a group of a unit times `scale`.
@@ -187,14 +201,15 @@ MXQ_HD GroupForm store_integers(const GroupOfIntegers& group, IntegerGroup& to) 
     return is_long ? GroupForm::three_digits : GroupForm::two_digits;
 }
 
-// Makes integers of a prepared row whose numbers have so many bits at most. Returns false where so many groups are numbers
-// that all are faster in few_rows_ahead.h.
+// Makes integers of a prepared row whose numbers have so many bits at most. Returns false where they are too far apart, or
+// so many groups are numbers that all are faster in few_rows_ahead.h.
 bool make_integers(const FewRowsPass& pass, int bits, IntegerRow& row) {
     const int64_t units = ceil_div(pass.depth, kUnit);
     PointSearch search;
     for (int64_t unit = 0; unit < units; unit++)
         for (int group = 0; group < kGroupsOfUnit; group++) search.add(pass.rows + unit * kUnit, group, bits);
     const int last = search.best() - kPointBits + 1;
+    if (!search.keeps_bits(last)) return false;
     const float per_last = bits_float(power_of_two(-last));
     row.k = pass.k;
     row.unit = bits_float(power_of_two(last - 1));
@@ -364,12 +379,12 @@ void multiply_as_numbers(const float* row, const IntegerUnits& units, __m256 (&s
     for (int c = 0; c < kStripLines; c++) sums[c][group] = now[c];
 }
 
-// Loads a line's sums that wait, times a power of two. Returns whether they keep their bits.
+// Loads a line's sums that wait, times a power of two. Returns whether they keep their bits, and are below kMostWaiting.
 MXQ_HD bool load_waiting(const float* from, float scale, __m256 (&sums)[kGroupsOfUnit]) {
     EightInts lost = {};
     for (int group = 0; group < kGroupsOfUnit; group++) {
         const EightFloats sum = load_group(from, group), scaled = sum * scale;
-        lost |= (scaled * (1 / scale) != sum) | (scaled - scaled != 0);
+        lost |= (scaled * (1 / scale) != sum) | ~((scaled < kMostWaiting) & (scaled > -kMostWaiting));
         sums[group] = (__m256)scaled;
     }
     return !has_any(lost);
