@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 
 #include "cpu/gemm_repair.h"
@@ -59,11 +58,6 @@ int64_t pass_depth(int64_t row_count, bool in_registers, bool is_packed) {
 
 }  // namespace
 
-uint64_t FewRows::next_call() {
-    static std::atomic<uint64_t> calls{0};
-    return calls.fetch_add(1, std::memory_order_relaxed) + 1;
-}
-
 // Rows that take several passes are prepared anew for each task, so a task has as many lines as there is room for, whose
 // sums stay in L2 while rows pass over a part of the contraction at a time, or once for kPassRows of them.
 int64_t FewRows::most_columns(int64_t rows) {
@@ -72,13 +66,14 @@ int64_t FewRows::most_columns(int64_t rows) {
     return has_room ? Room::most_columns : Room::most_columns_of_many;
 }
 
-void FewRows::multiply(int64_t product, const OperandLines& a, const OperandLines& b, int64_t k, bool odd,
+void FewRows::multiply(int64_t product, const OperandLines& a, const OperandLines& b, int64_t k, bool odd, int worker,
                        FewRowsScratch& scratch) const {
-    const bool is_prepared = scratch.prepared.call == call_ && scratch.prepared.product == product;
+    Prepared& prepared = prepared_[size_t(worker)];
+    const bool is_prepared = prepared.product == product;
     std::fill_n(scratch.sums, a.count * b.count, 0.0f);
     std::fill_n(scratch.unsafe, b.count, uint8_t(0));
     if (!is_prepared) {
-        scratch.prepared.call = 0;
+        prepared.product = -1;
         std::fill_n(scratch.extreme, a.count, uint8_t(0));
         std::fill_n(scratch.nonzero, a.count, uint8_t(0));
     }
@@ -104,7 +99,7 @@ void FewRows::multiply(int64_t product, const OperandLines& a, const OperandLine
             pass.sums = scratch.sums + row * b.count, pass.stride = b.count;
             pass.products = products;
             if (is_prepared) {
-                pass.products = scratch.prepared.products, pass.integers = scratch.prepared.integers;
+                pass.products = prepared.products, pass.integers = prepared.integers;
                 kernels_.multiply(pass, b, scratch.unsafe);
                 return true;
             }
@@ -117,20 +112,19 @@ void FewRows::multiply(int64_t product, const OperandLines& a, const OperandLine
             else
                 kernels_.multiply(pass, b, scratch.unsafe);
             if (pass.first && pass.last && rows.count == a.count && !is_too_deep)
-                scratch.prepared = {call_, product, pass.products, pass.integers};
+                prepared = {product, pass.products, pass.integers};
             return !is_too_deep;
         };
         for (int64_t at = 0; at < k; at += depth)
             if (!pass_over(at, depth))
                 for (int64_t part = at; part < std::min(at + depth, k); part += step) pass_over(part, step);
     }
-    repair(a, b, k, odd, scratch);
+    repair(a, b, k, odd, prepared, scratch);
 }
 
 // Returns whether a line of B has a value out of the range in which products are exact.
 bool FewRows::is_extreme(const OperandLines& line, int64_t k, FewRowsScratch& scratch) const {
     uint8_t extreme = 0;
-    scratch.prepared.call = 0;  // where rows were is room for the line
     for (int64_t at = 0; at < k; at += kGemmDepth)
         gemm_kernels_.decode_rows(line, at, std::min(kGemmDepth, k - at), scratch.rows, &extreme);
     return extreme != 0;
@@ -138,7 +132,8 @@ bool FewRows::is_extreme(const OperandLines& line, int64_t k, FewRowsScratch& sc
 
 // Makes tiny sums of extreme lines again, and those that left fp32's range before B's scale of a line or matrix brought them
 // back. A row of zeros needs none, whatever it is multiplied with.
-void FewRows::repair(const OperandLines& a, const OperandLines& b, int64_t k, bool odd, FewRowsScratch& scratch) const {
+void FewRows::repair(const OperandLines& a, const OperandLines& b, int64_t k, bool odd, Prepared& prepared,
+                     FewRowsScratch& scratch) const {
     enum : uint8_t { safe = 0, unsafe = 1, extreme = 2 };
     const bool scaled_last = b.part.scale_type == ScaleType::E4M3 || b.part.scale_type == ScaleType::F32;
     for (int64_t i = 0; i < a.count; i++)
@@ -146,7 +141,10 @@ void FewRows::repair(const OperandLines& a, const OperandLines& b, int64_t k, bo
             float& sum = scratch.sums[i * b.count + j];
             if (!is_tiny(sum) && !(scaled_last && !std::isfinite(sum))) continue;
             uint8_t& line = scratch.unsafe[j];
-            if (line == unsafe) line = is_extreme(b.some(j, 1), k, scratch) ? extreme : safe;
+            if (line == unsafe) {
+                prepared.product = -1;  // where rows were is room for the line
+                line = is_extreme(b.some(j, 1), k, scratch) ? extreme : safe;
+            }
             if (scratch.extreme[i] || line == extreme)
                 sum = sum_again(gemm_kernels_, a.some(i, 1), b.some(j, 1), k, odd, scratch.lanes);
         }

@@ -1,5 +1,7 @@
 // One task of a product of few rows: the rows of A of one product times some lines of B.
 #pragma once
+#include <memory>
+
 #include "cpu/few_rows_kernels.h"
 #include "cpu/scratch.h"
 
@@ -19,39 +21,39 @@ struct alignas(64) FewRowsScratch {
     float strip[kFewColumns * kPassRows * 16];
     float sums[most_columns_of_many * kFewRows];
     uint8_t unsafe[most_columns], extreme[kFewRows], nonzero[kFewRows];
-
-    // What `rows`, `extreme` and `nonzero` have: all rows of a product of a call, which its next task finds there.
-    struct Prepared {
-        uint64_t call;  // 0: nothing
-        int64_t product;
-        Products products;
-        const void* integers;
-    } prepared;
 };
 static_assert(sizeof(FewRowsScratch) <= kScratchBytes && alignof(FewRowsScratch) <= kScratchAlignment);
 
 // The products of few rows of one call.
 class FewRows {
 public:
-    FewRows(const FewRowsKernels& kernels, const GemmKernels& gemm_kernels)
-        : kernels_(kernels), gemm_kernels_(gemm_kernels), call_(next_call()) {}
+    FewRows(const FewRowsKernels& kernels, const GemmKernels& gemm_kernels, int64_t workers)
+        : kernels_(kernels), gemm_kernels_(gemm_kernels), prepared_(std::make_unique<Prepared[]>(size_t(workers))) {}
 
     // Returns how many lines of B a task with so many rows takes at most.
     static int64_t most_columns(int64_t rows);
 
     // Sets scratch.sums[row][b.count] to the products' sums. `product` is a number of its own for each A of the call. `odd`
-    // is as in sum_again.
-    void multiply(int64_t product, const OperandLines& a, const OperandLines& b, int64_t k, bool odd,
+    // is as in sum_again. `scratch` is the worker's, and nothing else writes there between its products.
+    void multiply(int64_t product, const OperandLines& a, const OperandLines& b, int64_t k, bool odd, int worker,
                   FewRowsScratch& scratch) const;
 
 private:
-    static uint64_t next_call();
+    // What `rows`, `extreme` and `nonzero` of a worker's scratch have: all rows of a product, which its next task finds
+    // there. Scratch comes with anything in it, and so cannot tell.
+    struct alignas(64) Prepared {
+        int64_t product = -1;  // -1: nothing
+        Products products = Products::scaled;
+        const void* integers = nullptr;
+    };
+
     bool is_extreme(const OperandLines& line, int64_t k, FewRowsScratch& scratch) const;
-    void repair(const OperandLines& a, const OperandLines& b, int64_t k, bool odd, FewRowsScratch& scratch) const;
+    void repair(const OperandLines& a, const OperandLines& b, int64_t k, bool odd, Prepared& prepared,
+                FewRowsScratch& scratch) const;
 
     const FewRowsKernels& kernels_;
     const GemmKernels& gemm_kernels_;
-    const uint64_t call_;
+    const std::unique_ptr<Prepared[]> prepared_;  // of each worker
 };
 
 }  // namespace mxq::cpu

@@ -222,7 +222,7 @@ public:
 private:
     void few_rows(const Product& p, const OperandLines& b, int64_t column, int worker) const {
         FewRowsScratch& scratch = *static_cast<FewRowsScratch*>(scratch_.of(worker));
-        few_rows_.multiply(p.first_tile, p.a, b, p.k, is_rounded_next(), scratch);
+        few_rows_.multiply(p.first_tile, p.a, b, p.k, is_rounded_next(), worker, scratch);
         write(scratch.sums, b.count, p.a.count, b.count, p.d_row, column, p.group);
     }
 
@@ -295,11 +295,12 @@ void run(const Context& context, const GemmProblem& problem, const Launch&) {
     std::vector<Product> products = products_of(problem, groups);
     if (products.empty()) return clear_padding(problem, groups);
     const Engine& engine = *context.cpu;
-    const FewRows few_rows(engine.few_rows_kernels(), engine.gemm_kernels());
     ThreadPool& pool = engine.pool();
     const int64_t threads = useful_threads(products, problem.n, pool.threads());
     const Tiling tiling = cut(std::move(products), problem.n, threads, engine.gemm_kernels());
-    const Run job(problem, engine, tiling, threads == 1 ? 1 : pool.threads(), few_rows);
+    const int64_t workers = threads == 1 ? 1 : pool.threads();
+    const FewRows few_rows(engine.few_rows_kernels(), engine.gemm_kernels(), workers);
+    const Run job(problem, engine, tiling, workers, few_rows);
     clear_padding(problem, groups);
     if (threads > 1)
         pool.run(tiling.tiles, [&](int64_t tile, int worker) { job.tile(tile, worker); });
