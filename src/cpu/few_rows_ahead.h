@@ -7,8 +7,8 @@
 //     rows      more than kStepRows are divided among several steps, the first of which decodes
 //     runs      sums of products that share a factor, of all lines and rows of a step: in registers
 //     sums      in L1
-//     ahead     the four lines that come next are prefetched in the order of memory, one line after another. Prefetched side
-//               by side, as they are multiplied, those of eight bits took up to a fifth more
+//     ahead     the four lines after the next four are prefetched in the order of memory, one line after another. Prefetched
+//               side by side, as they are multiplied, those of eight bits took up to a fifth more
 //
 // Zen 4 converts F16 numbers from memory beside two multiply-adds a cycle, in pipes that these do not need, and a row's
 // numbers are loaded once for all lines of a step. Multiply-adds and the operations that decode must alternate, since a
@@ -224,7 +224,7 @@ __attribute__((noinline, aligned(64))) bool multiply_units(const Units& b, const
     for (int c = 0; c < lines; c++)
         for (int piece = 0; piece < kPieces<E>; piece++)
             decode_piece<Weights>(b.codes + c * b.between, piece, halves[0] + c * kUnit, search);
-    const uint8_t *codes = b.codes, *ahead = b.codes + b.to_next, *end_of_line = ahead + b.count * Weights::unit_bytes;
+    const uint8_t *codes = b.codes, *ahead = b.codes + 2 * b.to_next, *end_of_line = ahead + b.count * Weights::unit_bytes;
     const float* factors = b.factors;
     uint16_t *decoded = halves[0], *to_decode = halves[1];
     for (int64_t left = b.count; left > 0; left--, numbers += row_count * kUnit, factors += Weights::factor_floats) {

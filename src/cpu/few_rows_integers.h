@@ -11,9 +11,10 @@
 //         its digits        6     4     2     0        a vector for lower halves,
 //                             7     5     3     1      and one for upper ones
 //
-// A run of integers is exact. That of fp32 numbers, which is rounded after each addition, is the same where all its sums are
-// exact, as they are where twelve times the sum of a lane's magnitudes is at most 2^24 times the last bit that one of them
-// has. Groups of eight lanes that are not so, or have bits outside of the row's fixed point, are multiplied as numbers.
+// A run of integers is exact until it is rounded to fp32. That of fp32 numbers, which is rounded after each addition, is the
+// same where all its sums but the last are exact, as they are where twelve times the sum of a lane's magnitudes so far is at
+// most 2^24 times the last bit that one of them has. Groups of eight lanes that are not so, or have bits outside of the
+// row's fixed point, are multiplied as numbers.
 //
 // Two digits are enough for lanes whose magnitudes have no more than sixteen bits from the first one of any of them to the
 // last: their sums are weighted by a power of two for each lane, which costs nothing, since two digits need weights anyway.
@@ -137,8 +138,9 @@ public:
     }
 
     // Returns whether sums that are divided by the row's unit have the bits of others, where 2^last is its last bit. No sum
-    // of numbers so near it, times factors of 2^-73 to 2^60, overflows or loses bits at the other end of fp32's range, beside
-    // those that wait and are below kMostWaiting. Sums of numbers from 2^36 on may overflow where divided ones do not.
+    // of numbers so near it, times factors of 2^-73 to 2^60, overflows or loses bits at the other end of fp32's range,
+    // beside those that wait and are below kMostWaiting. Sums of numbers from 2^36 on may overflow where divided ones do
+    // not.
     bool keeps_bits(int last) const {
         constexpr int near = 40, most = 36;
         return most_ - 127 < least(last + near, most) && least_ - 127 >= last - near;
@@ -168,9 +170,9 @@ struct GroupOfIntegers {
             numbers[n] = __builtin_convertvector(magnitudes, EightInts);
             lost |= as_floats(numbers[n]) != magnitudes;
             sum += numbers[n], any |= numbers[n];
+            if (n < kUnitVectors - 1) lost |= as_floats(12 * sum) > as_floats(any & -any) * 0x1p24f;
             signs |= bits >> 31 << (4 * code_of_lane(n) + 3);
         }
-        lost |= as_floats(12 * sum) > as_floats(any & -any) * 0x1p24f;
         is_exact = !has_any(lost | any >> kPointBits);
     }
 
@@ -319,8 +321,7 @@ __attribute__((noinline)) void multiply_numbers(const NumberGroup& row, const In
     for (int c = 0; c < kStripLines; c++) add_run<Weights, group>(runs[c], lines.factors + c * kMostFactors, sums[c]);
 }
 
-// So many units from one on of a row and of lines, and what is prefetched meanwhile: 64 bytes of two lines for each unit, of
-// the first line before those of the second.
+// So many units from one on of a row and of lines, and what is prefetched meanwhile: as many bytes of two other lines.
 struct IntegerUnits {
     int64_t first, count;
     IntegerLines lines;
@@ -333,11 +334,10 @@ __attribute__((noinline, aligned(64))) void multiply_groups(const IntegerRow& ro
                                                             __m256 (&sums)[kStripLines][kGroupsOfUnit]) {
     const RowGroup* const groups = row.groups[group] + units.first;
     const GroupForm* const forms = row.forms[group] + units.first;
-    const int64_t count = units.count, to_second = units.lines.between - count * Weights::unit_bytes;
-    const uint8_t* ahead = units.ahead;
+    const uint8_t* const ahead = units.ahead;
+    const int64_t count = units.count;
     const auto prefetch = [&](int64_t i) __attribute__((always_inline)) {
-        if (i == count / 2) ahead += to_second;
-        for (int c = 0; c < 2; c++) __builtin_prefetch(ahead + (2 * i + c) * 64, 0, 2);
+        for (int c = 0; c < 2; c++) __builtin_prefetch(ahead + i * 64 + c * units.lines.between, 0, 2);
     };
     DoublesTable table;
     __m256 waiting[kStripLines];

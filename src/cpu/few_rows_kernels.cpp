@@ -1,7 +1,8 @@
 // Products of few rows of A with many lines of B, compiled once per instruction set (MXQ_ISA: scalar, avx2, avx512bw,
 // avx512, which has VBMI, and avx512bf16). Here are those of plain numbers beside up to two or three rows, and of four bits
 // beside two in dot products; few_rows_blocks.h has those of codes beside a few more with AVX-512, which are decoded in
-// registers and never stored, few_rows_ahead.h all others with AVX2, and few_rows_strips.h those of more rows:
+// registers and never stored, few_rows_ahead.h all others with AVX2, but for one row of codes of four bits in integers
+// (few_rows_integers.h), and few_rows_strips.h those of more rows:
 //
 //     rows of A    prepared, fp32 or pairs of BF16:  128 numbers of row 0 | of row 1 | ... | the next of row 0 | ...
 //     lines of B   up to four:                       units of 128 codes or numbers, as they are stored
@@ -15,8 +16,8 @@
 // compared with two fp32 multiply-adds in millions of draws). It takes subnormals as zero, but there are none: rows have no
 // value below 2^-71 (extreme ones go another way), codes none below 2^-16, and sums of their products are multiples of the
 // product of their last bits. Lines of BF16 numbers that have smaller ones go another way, too (are_exact(), ExactSearch).
-// VNNI multiplies bytes: activations in BF16 do not fit them. AMX sums 32 products at a time in an order that no other
-// instruction set could follow at speed.
+// Integers give the same bits where sums are exact. VNNI, which adds products of bytes, gained too little there
+// (docs/performance.md). AMX sums 32 products at a time in an order that no other instruction set could follow at speed.
 //
 // Rows that have values out of the range in which products are exact are multiplied with codes times factors. Lines whose
 // factors may leave that range are decoded to memory by an OperandReader first. NVFP4's global scale of B and FP8's scale of
