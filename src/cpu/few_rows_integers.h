@@ -137,8 +137,8 @@ public:
     }
 
     // Returns whether sums that are divided by the row's unit have the bits of others, where 2^last is its last bit. No sum
-    // of numbers so near it, times factors of 2^-73 to 2^60, overflows or loses bits at the other end of fp32's range, beside
-    // those that wait and are below kMostWaiting. Sums of numbers from 2^36 on may overflow where divided ones do not.
+    // of numbers so near it, times factors of 2^-73 to 2^60, overflows or loses bits at the other end of fp32's range,
+    // beside those that wait and are below kMostWaiting. From 2^36 on, sums may overflow that do not when divided.
     bool keeps_bits(int last) const {
         constexpr int near = 40, most = 36;
         return most_ - 127 < least(last + near, most) && least_ - 127 >= last - near;
