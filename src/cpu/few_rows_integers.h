@@ -139,8 +139,7 @@ public:
 
     // Returns whether sums that are divided by the row's unit have the bits of others, where 2^last is its last bit. No sum
     // of numbers so near it, times factors of 2^-73 to 2^60, overflows or loses bits at the other end of fp32's range,
-    // beside those that wait and are below kMostWaiting. Sums of numbers from 2^36 on may overflow where divided ones do
-    // not.
+    // beside those that wait and are below kMostWaiting. From 2^36 on, sums may overflow that do not when divided.
     bool keeps_bits(int last) const {
         constexpr int near = 40, most = 36;
         return most_ - 127 < least(last + near, most) && least_ - 127 >= last - near;
@@ -204,7 +203,7 @@ MXQ_HD GroupForm store_integers(const GroupOfIntegers& group, IntegerGroup& to) 
 }
 
 // Makes integers of a prepared row whose numbers have so many bits at most. Returns false where they are too far apart, or
-// so many groups are numbers that all are faster in few_rows_ahead.h.
+// so many groups have more than two digits that all are faster in few_rows_ahead.h.
 bool make_integers(const FewRowsPass& pass, int bits, IntegerRow& row) {
     const int64_t units = ceil_div(pass.depth, kUnit);
     PointSearch search;
@@ -215,7 +214,7 @@ bool make_integers(const FewRowsPass& pass, int bits, IntegerRow& row) {
     const float per_last = bits_float(power_of_two(-last));
     row.k = pass.k;
     row.unit = bits_float(power_of_two(last - 1));
-    int64_t numbers = 0;
+    int64_t cost = 0;  // beyond that of two digits, in halves of what a third digit takes
     for (int64_t unit = 0; unit < units; unit++)
         for (int group = 0; group < kGroupsOfUnit; group++) {
             const float* const from = pass.rows + unit * kUnit;
@@ -223,9 +222,10 @@ bool make_integers(const FewRowsPass& pass, int bits, IntegerRow& row) {
             RowGroup& to = row.groups[group][unit];
             const GroupOfIntegers integers(from, group, per_last);
             form = integers.is_exact ? store_integers(integers, to.integers) : GroupForm::numbers;
-            if (!integers.is_exact) store_numbers(from, group, per_last * 0x1p-24f, to.numbers), numbers++;
+            if (form == GroupForm::numbers) store_numbers(from, group, per_last * 0x1p-24f, to.numbers);
+            cost += form == GroupForm::numbers ? 11 : form == GroupForm::three_digits ? 2 : 0;
         }
-    return numbers * 6 <= units * kGroupsOfUnit;
+    return 2 * cost <= 3 * units * kGroupsOfUnit;
 }
 
 // Units of kStripLines lines that lie at equal distances.
