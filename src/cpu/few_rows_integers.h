@@ -321,7 +321,8 @@ __attribute__((noinline)) void multiply_numbers(const NumberGroup& row, const In
     for (int c = 0; c < kStripLines; c++) add_run<Weights, group>(runs[c], lines.factors + c * kMostFactors, sums[c]);
 }
 
-// So many units from one on of a row and of lines, and what is prefetched meanwhile: as many bytes of two other lines.
+// So many units from one on of a row and of lines, and which bytes of other lines are prefetched beside their second groups,
+// whose own are in L1 by then.
 struct IntegerUnits {
     int64_t first, count;
     IntegerLines lines;
@@ -337,7 +338,8 @@ __attribute__((noinline, aligned(64))) void multiply_groups(const IntegerRow& ro
     const uint8_t* const ahead = units.ahead;
     const int64_t count = units.count;
     const auto prefetch = [&](int64_t i) __attribute__((always_inline)) {
-        for (int c = 0; c < 2; c++) __builtin_prefetch(ahead + i * 64 + c * units.lines.between, 0, 2);
+        for (int c = 0; group > 0 && c < kStripLines; c++)
+            __builtin_prefetch(ahead + i * 64 + c * units.lines.between, 0, 2);
     };
     DoublesTable table;
     __m256 waiting[kStripLines];
@@ -412,9 +414,7 @@ void multiply_integers(const FewRowsPass& pass, const Columns& b) {
         if (at == b.units) units.count = 1, units.lines.codes = b.last[0], units.lines.between = b.last[1] - b.last[0];
         if (in_units) {
             multiply_groups<Weights, 0>(row, units, sums);
-            units.ahead += 2 * units.lines.between;
             multiply_groups<Weights, 1>(row, units, sums);
-            units.ahead -= 2 * units.lines.between;
         } else {
             multiply_as_numbers<Weights, 0>(pass.rows + at * kUnit, units, sums);
             multiply_as_numbers<Weights, 1>(pass.rows + at * kUnit, units, sums);
