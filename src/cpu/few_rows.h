@@ -39,8 +39,9 @@ public:
                   FewRowsScratch& scratch) const;
 
 private:
-    // What `rows`, `extreme` and `nonzero` of a worker's scratch have: all rows of a product, which its next task finds
-    // there. Scratch comes with anything in it, and so cannot tell.
+    // Tells of which product a worker's scratch has all rows prepared (`rows`, `extreme` and `nonzero`), so that the
+    // worker's next task of that product does not prepare them again. It is not part of scratch, whose memory begins with
+    // any bytes.
     struct alignas(64) Prepared {
         int64_t product = -1;  // -1: nothing
         Products products = Products::scaled;

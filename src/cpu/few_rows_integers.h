@@ -28,15 +28,14 @@
 namespace mxq::cpu {
 namespace {
 
-#if !defined(__AVX2__) || defined(__AVX512F__)
-template <class Weights, Products products>
-constexpr bool kHasIntegers = false;
-template <class Weights>
-void multiply_integers(const FewRowsPass&, const Columns&);
-#else
 // Tells whether a row is multiplied with such weights in integers.
 template <class Weights, Products products>
 constexpr bool kHasIntegers = false;
+
+#if !defined(__AVX2__) || defined(__AVX512F__)
+template <class Weights>
+void multiply_integers(const FewRowsPass&, const Columns&);
+#else
 template <int64_t block>
 constexpr bool kHasIntegers<QuantizedWeights<E2M1, block>, Products::fused> = true;
 
@@ -241,8 +240,9 @@ alignas(32) constexpr int8_t kDoubles[] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -
 
 MXQ_HD __m256i load_integers(const void* from) { return _mm256_load_si256(static_cast<const __m256i*>(from)); }
 
-// What picks them, kept in registers.
+// Holds the table of kDoubles and the mask of a byte's lower half, by which codes of four bits pick twice their values.
 struct DoublesTable {
+    // Keeps both in registers.
     MXQ_HD void keep_here() { asm volatile("" : "+x"(values), "+x"(halves)); }
 
     __m256i values = load_integers(kDoubles), halves = _mm256_set1_epi8(0x0F);
@@ -321,8 +321,8 @@ __attribute__((noinline)) void multiply_numbers(const NumberGroup& row, const In
     for (int c = 0; c < kStripLines; c++) add_run<Weights, group>(runs[c], lines.factors + c * kMostFactors, sums[c]);
 }
 
-// So many units from one on of a row and of lines, and which bytes of other lines are prefetched beside their second groups,
-// whose own are in L1 by then.
+// Names units of the row [first, first + count), and the same units of four lines. Other lines are prefetched from `ahead`
+// on while the second groups of these units are multiplied, since codes of second groups are in L1 by then.
 struct IntegerUnits {
     int64_t first, count;
     IntegerLines lines;

@@ -44,7 +44,7 @@ constexpr int64_t kScalesAtOnce = 64;
 #else
 #if defined(__AVX2__)
 // Stores E4M3 scales, a multiple of 16, as F16 numbers of 2^-8 times their values, each twice, since two lanes take it, and
-// interleaved as lanes are. Returns false where there is a NaN, which becomes a number.
+// interleaved as lanes are, or `in_order`. Returns false where there is a NaN, which becomes a number.
 MXQ_HD bool factors_of_e4m3(const uint8_t* scales, int64_t count, bool in_order, float* to) {
     const __m256i interleaved = _mm256_setr_epi8(-1, 0, -1, 4, -1, 0, -1, 4, -1, 1, -1, 5, -1, 1, -1, 5,  //
                                                  -1, 2, -1, 6, -1, 2, -1, 6, -1, 3, -1, 7, -1, 3, -1, 7);
@@ -74,7 +74,7 @@ constexpr int kFoldOfScales = 0;
 constexpr int64_t floats_of_e4m3(int64_t count) { return count; }
 
 // Stores 2^(s - 127 + exponent) for sixteen E8M0 scales; AVX2 those of every four in the order 0 2 1 3, in which lanes of
-// codes of four bits take two neighbours.
+// codes of four bits take two neighbours, or `in_order`.
 MXQ_HD void store_powers(const uint8_t* scales, uint32_t exponent, [[maybe_unused]] bool in_order, float* to) {
 #if defined(__AVX2__)
     const __m256i bytes = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(scales)));
