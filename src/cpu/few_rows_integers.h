@@ -16,11 +16,12 @@
 // most 2^24 times the last bit that one of them has. Groups of eight lanes that are not so, or have bits outside of the
 // row's fixed point, are multiplied as numbers.
 //
-// Two digits are enough for lanes whose magnitudes have no more than sixteen bits from the first one of any of them to the
-// last: their sums are weighted by a power of two for each lane, which costs nothing, since two digits need weights anyway.
+// Two digits are enough where the magnitudes of a half of a lane have no more than sixteen bits from the first one of any of
+// them to the last: their sums are weighted by a power of two for each half, which costs nothing, since two digits need
+// weights anyway.
 //
-// With AVX2 a group takes 18 operations, as numbers in few_rows_ahead.h 27. docs/performance.md says what that gains, and
-// how many groups of which rows have which form.
+// With AVX2 a group takes 18 operations, as numbers in few_rows_ahead.h 27. Lines lie far apart, unlike those of other codes
+// with AVX2. docs/performance.md says what all this gains, and how many groups of which rows have which form.
 #pragma once
 #include "cpu/few_rows_columns.h"
 #include "cpu/operand_reader.h"
@@ -48,29 +49,27 @@ enum class GroupForm : uint8_t { two_digits, three_digits, numbers };
 constexpr int kGroupLanes = 8, kGroupsOfUnit = int(kLanes) / kGroupLanes, kPointBits = 22;
 constexpr int64_t kGroupBytes = 32;  // of codes
 
-// A group of a row in fixed point.
-struct IntegerGroup {
-    uint8_t digits[3][2][kGroupBytes];  // the first has the upper bits; those for lower halves of bytes, and for upper ones
+// A group of a row in fixed point, but for its third digit: three lines of a cache, since L1 has to hold the row beside
+// codes that pass by.
+struct alignas(64) IntegerGroup {
+    uint8_t digits[2][2][kGroupBytes];  // the first has the upper bits; those for lower halves of bytes, and for upper ones
     uint8_t signs[kGroupBytes];         // where codes have them
-    int16_t weights[2][kGroupBytes / 2];  // what sums of the first two digits are multiplied by
+    int16_t weights[kGroupBytes / 2];   // what sums of the second digit are multiplied by, for 16 bits of codes each
 };
 
-// A group as numbers, one vector after another: divided by what runs are multiples of, and by 2^24.
-struct NumberGroup {
-    float numbers[kUnitVectors][kGroupLanes];
+// What few groups have: a third digit, whose sums are taken as they are, or numbers in place of digits.
+union alignas(32) RestOfGroup {
+    uint8_t digit[2][kGroupBytes];
+    float numbers[kUnitVectors][kGroupLanes];  // divided by what runs are multiples of, and by 2^24
 };
 
-union alignas(32) RowGroup {
-    IntegerGroup integers;
-    NumberGroup numbers;
-};
-
-// A row in fixed point: the first groups of all units, and the second ones.
+// A row in fixed point.
 struct IntegerRow {
     int64_t k;   // where it begins in the contraction
     float unit;  // what runs are multiples of: half the last bit of the fixed point, since codes pick twice their values
-    GroupForm forms[kGroupsOfUnit][kMostDepth / kUnit];
-    RowGroup groups[kGroupsOfUnit][kMostDepth / kUnit];
+    GroupForm forms[kMostDepth / kUnit][kGroupsOfUnit];
+    IntegerGroup groups[kMostDepth / kUnit + 1][kGroupsOfUnit];  // the signs after the last one are loaded
+    RestOfGroup rest[kMostDepth / kUnit][kGroupsOfUnit];
 };
 
 // Eight lanes, in GCC's vectors, which have operators.
@@ -150,10 +149,10 @@ private:
 };
 
 // Stores the numbers of a group of a unit times `scale`.
-MXQ_HD void store_numbers(const float* unit, int group, float scale, NumberGroup& to) {
+MXQ_HD void store_numbers(const float* unit, int group, float scale, float (&to)[kUnitVectors][kGroupLanes]) {
     for (int n = 0; n < kUnitVectors; n++) {
         const EightFloats numbers = load_group(unit + n * kLanes, group) * scale;
-        memcpy(to.numbers[n], &numbers, sizeof numbers);
+        memcpy(to[n], &numbers, sizeof numbers);
     }
 }
 
@@ -167,37 +166,41 @@ struct GroupOfIntegers {
             const EightFloats magnitudes = (EightFloats)(bits & kMagnitudeMask) * per_last;
             numbers[n] = __builtin_convertvector(magnitudes, EightInts);
             lost |= as_floats(numbers[n]) != magnitudes;
-            sum += numbers[n], any |= numbers[n];
+            sum += numbers[n], any |= numbers[n], of_half[code_of_lane(n) / 4] |= numbers[n];
             if (n < kUnitVectors - 1) lost |= as_floats(12 * sum) > as_floats(any & -any) * 0x1p24f;
             signs |= bits >> 31 << (4 * code_of_lane(n) + 3);
         }
         is_exact = !has_any(lost | any >> kPointBits);
     }
 
-    EightInts numbers[kUnitVectors], any = {};
+    EightInts numbers[kUnitVectors];
+    EightInts any = {}, of_half[2] = {};  // bits that one has: of all, of a lane's first four codes and of its others
     EightBits signs = {};
     bool is_exact;  // whether runs are
 };
 
 // Stores a group in fixed point.
-MXQ_HD GroupForm store_integers(const GroupOfIntegers& group, IntegerGroup& to) {
-    const EightInts beyond_sixteen = (EightInts)((EightBits)as_floats(group.any) >> 23) - (127 + 15);
-    const EightInts shift = beyond_sixteen > 0 ? beyond_sixteen : EightInts{};
-    const bool is_long = has_any(group.any & ((all_of(1) << shift) - 1));
+MXQ_HD GroupForm store_integers(const GroupOfIntegers& group, IntegerGroup& to, RestOfGroup& rest) {
+    EightInts shift[2], below = {};
+    for (int half = 0; half < 2; half++) {
+        const EightInts beyond_sixteen = (EightInts)((EightBits)as_floats(group.of_half[half]) >> 23) - (127 + 15);
+        shift[half] = beyond_sixteen > 0 ? beyond_sixteen : EightInts{};
+        below |= group.of_half[half] & ((all_of(1) << shift[half]) - 1);
+    }
+    const bool is_long = has_any(below);
     EightInts digits[3][2] = {};
     for (int n = 0; n < kUnitVectors; n++) {
         const int code = code_of_lane(n), half = code % 2, at = code / 2 * 8;
-        const EightInts number = is_long ? group.numbers[n] : group.numbers[n] >> shift;
+        const EightInts number = is_long ? group.numbers[n] : group.numbers[n] >> shift[code / 4];
         digits[0][half] |= (is_long ? number >> 14 : number >> 8) << at;
         digits[1][half] |= (is_long ? number >> 6 & 255 : number & 255) << at;
         digits[2][half] |= (is_long ? number & 63 : EightInts{}) << at;
     }
-    const EightInts of_second = is_long ? all_of(1 << 6) : all_of(1) << shift;
-    const EightInts of_first = is_long ? all_of(1 << 14) : of_second << 8;
-    const EightInts weights[] = {of_first | of_first << 16, of_second | of_second << 16};
-    memcpy(to.digits, digits, sizeof digits);
-    memcpy(to.signs, &group.signs, sizeof group.signs);
-    memcpy(to.weights, weights, sizeof weights);
+    const EightInts weights = is_long ? all_of(1 << 6 | 1 << 22) : all_of(1) << shift[0] | all_of(1 << 16) << shift[1];
+    memcpy(to.digits, digits, sizeof to.digits);
+    memcpy(to.signs, &group.signs, sizeof to.signs);
+    memcpy(to.weights, &weights, sizeof to.weights);
+    if (is_long) memcpy(rest.digit, digits[2], sizeof rest.digit);
     return is_long ? GroupForm::three_digits : GroupForm::two_digits;
 }
 
@@ -217,14 +220,14 @@ bool make_integers(const FewRowsPass& pass, int bits, IntegerRow& row) {
     for (int64_t unit = 0; unit < units; unit++)
         for (int group = 0; group < kGroupsOfUnit; group++) {
             const float* const from = pass.rows + unit * kUnit;
-            GroupForm& form = row.forms[group][unit];
-            RowGroup& to = row.groups[group][unit];
+            GroupForm& form = row.forms[unit][group];
+            RestOfGroup& rest = row.rest[unit][group];
             const GroupOfIntegers integers(from, group, per_last);
-            form = integers.is_exact ? store_integers(integers, to.integers) : GroupForm::numbers;
-            if (form == GroupForm::numbers) store_numbers(from, group, per_last * 0x1p-24f, to.numbers);
+            form = integers.is_exact ? store_integers(integers, row.groups[unit][group], rest) : GroupForm::numbers;
+            if (form == GroupForm::numbers) store_numbers(from, group, per_last * 0x1p-24f, rest.numbers);
             cost += form == GroupForm::numbers ? 11 : form == GroupForm::three_digits ? 2 : 0;
         }
-    return 2 * cost <= 3 * units * kGroupsOfUnit;
+    return cost <= 3 * units * kGroupsOfUnit;
 }
 
 // Units of kStripLines lines that lie at equal distances.
@@ -232,6 +235,7 @@ struct IntegerLines {
     const uint8_t* codes;
     int64_t between;       // bytes from a line to the one beside it
     const float* factors;  // kMostFactors for each line
+    const uint8_t* ahead;  // of lines that lie as far apart, which are prefetched meanwhile
 };
 
 // Twice the values of codes, by their bits; in both halves of a vector.
@@ -248,146 +252,206 @@ struct DoublesTable {
     __m256i values = load_integers(kDoubles), halves = _mm256_set1_epi8(0x0F);
 };
 
-// Twice the values of a group of codes, negative where one of the code and `signs` is: those in lower and in upper halves of
-// bytes.
-struct Doubles {
-    MXQ_HD Doubles(const uint8_t* codes, const __m256i& signs, const DoublesTable& table) {
-        const __m256i bytes = _mm256_xor_si256(load_words(codes), signs);
-        lower = _mm256_shuffle_epi8(table.values, _mm256_and_si256(bytes, table.halves));
-        upper = _mm256_shuffle_epi8(table.values, _mm256_and_si256(_mm256_srli_epi16(bytes, 4), table.halves));
+// Keeps a vector in a register, and what computes it in its place among all that are kept so.
+MXQ_HD __m256i here(__m256i vector) {
+    keep_here(vector);
+    return vector;
+}
+
+// Prefetches to L2, in its place among vectors that are kept.
+MXQ_HD void prefetch_here(const uint8_t* codes) { asm volatile("prefetcht1 %0" : : "m"(*codes)); }
+
+// Multiplies units of lines with a row's digits, three lines in turn:
+//
+//     line 0   pick doubles, multiply | weigh digits, convert | times factors, to the sum
+//     line 1                            pick doubles, multiply | weigh digits, convert    | ..
+//     line 2                                                     pick doubles, multiply   | ..
+//
+// Few operations then follow the one that they wait for, and codes are loaded before any waits for them. The last two lines
+// of a group go on beside the first ones of the next. Sums lie in memory, since registers are few.
+template <class Weights>
+class LinesInTurn {
+public:
+    explicit LinesInTurn(__m256 (&sums)[kGroupsOfUnit][kStripLines]) : sums_(sums) {}
+
+    // Begins with a group of codes of the first line.
+    MXQ_HD void begin(const uint8_t* codes, const IntegerGroup& row) {
+        codes_ = signed_codes(codes, load_integers(row.signs));
+        weighed_[0] = weighed_[1] = _mm256_setzero_si256(), run_ = {_mm256_setzero_ps()};
     }
-    __m256i lower, upper;
+
+    // Multiplies a group of each line with so many digits, if three with the third one of `rest`. The codes and the row's
+    // group that come next are at `next` and after this one. `before` has the factors of the group before it.
+    template <int group, int count>
+    MXQ_HD void multiply(const IntegerGroup* row, const uint8_t (*rest)[kGroupBytes], const IntegerLines& lines,
+                         const uint8_t* next, const float* before) {
+        const __m256i signs = load_integers(row->signs), weights = load_integers(row->weights);
+        const __m256i of_first = here(_mm256_slli_epi16(weights, 8));
+        __m256i digits[2][2], products[count][2], pairs[count];
+        for (int d = 0; d < 2; d++)
+            for (int half = 0; half < 2; half++) digits[d][half] = here(load_integers(row->digits[d][half]));
+        const auto weigh = [&]() __attribute__((always_inline)) {
+            weighed_[0] = here(_mm256_madd_epi16(pairs[0], of_first));
+            weighed_[1] = here(_mm256_madd_epi16(pairs[1], load_integers(row->weights)));
+            if (count == 3)
+                weighed_[1] = here(_mm256_add_epi32(weighed_[1], _mm256_madd_epi16(pairs[count - 1], _mm256_set1_epi16(1))));
+        };
+        const auto multiply_half = [&](int half, const __m256i& doubles) __attribute__((always_inline)) {
+#pragma GCC unroll 3
+            for (int d = 0; d < count; d++)
+                products[d][half] = here(_mm256_maddubs_epi16(d < 2 ? digits[d][half] : load_integers(rest[half]), doubles));
+        };
+#pragma GCC unroll 4
+        for (int c = 0; c < kStripLines; c++) {
+            const __m256i lower = here(_mm256_and_si256(codes_, table_.halves)), upper = here(_mm256_srli_epi16(codes_, 4));
+            codes_ = c + 1 < kStripLines ? signed_codes(lines.codes + (c + 1) * lines.between + group * kGroupBytes, signs)
+                                         : signed_codes(next, load_integers(row[1].signs));
+            if (c % 2 == group) prefetch_here(lines.ahead + c * lines.between);
+            if (c > 0) weigh();
+            const __m256i lower_doubles = here(_mm256_shuffle_epi8(table_.values, lower));
+            if (c < 2)
+                add_run<1 - group>(c + 2, before);
+            else
+                add_run<group>(c - 2, lines.factors);
+            const __m256i upper_codes = here(_mm256_and_si256(upper, table_.halves));
+            const __m256i run = here(_mm256_add_epi32(weighed_[0], weighed_[1]));
+            multiply_half(0, lower_doubles);
+            multiply_half(1, here(_mm256_shuffle_epi8(table_.values, upper_codes)));
+            run_.all = _mm256_cvtepi32_ps(run), keep_here(run_);
+#pragma GCC unroll 3
+            for (int d = 0; d < count; d++) pairs[d] = here(_mm256_add_epi16(products[d][0], products[d][1]));
+        }
+        weigh();
+    }
+
+    // Ends the runs of the last two lines of a group.
+    template <int group>
+    MXQ_HD void finish(const float* factors) {
+        add_run<group>(kStripLines - 2, factors);
+        run_.all = _mm256_cvtepi32_ps(_mm256_add_epi32(weighed_[0], weighed_[1]));
+        add_run<group>(kStripLines - 1, factors);
+    }
+
+    MXQ_HD void keep_table() { table_.keep_here(); }
+
+private:
+    // Loads the codes of a group with the signs of their products.
+    static MXQ_HD __m256i signed_codes(const uint8_t* codes, const __m256i& signs) {
+        return here(_mm256_xor_si256(load_words(codes), signs));
+    }
+
+    // Adds the run of line c, times its factors, to its sum.
+    template <int group>
+    MXQ_HD void add_run(int c, const float* factors) {
+        Lanes of_lanes = Weights::factors_in_order(factors + c * kMostFactors, group);
+        keep_here(of_lanes);
+        run_ = multiply_add<Weights::has_powers_of_two>(run_, of_lanes, {sums_[group][c]});
+        asm volatile("vmovaps %1, %0" : "=m"(sums_[group][c]) : "x"(run_.all));
+    }
+
+    DoublesTable table_;
+    __m256i codes_;       // of the line that comes next, with signs
+    __m256i weighed_[2];  // of the line before it
+    Lanes run_;           // of the line before that
+    __m256 (&sums_)[kGroupsOfUnit][kStripLines];
 };
 
-// Adds the run of a group of a line, times its factors, to the sums.
-template <class Weights, int group>
-MXQ_HD void add_run(const __m256& run, const float* factors, __m256& sums) {
-    const Lanes of_lanes = Weights::factors_in_order(factors, group);
-    sums = multiply_add<Weights::has_powers_of_two>({run}, of_lanes, {sums}).all;
-    asm volatile("" : "+x"(sums));
-}
-
-// Multiplies a group of the lines with a row's digits.
-template <class Weights, int group, int count>
-MXQ_HD void multiply_digits(const IntegerGroup& row, const IntegerLines& lines, const DoublesTable& table,
-                            __m256 (&sums)[kStripLines]) {
-    __m256i digits[count][2], signs = load_integers(row.signs);
-#pragma GCC unroll 3
-    for (int d = 0; d < count; d++)
-        for (int half = 0; half < 2; half++) {
-            digits[d][half] = load_integers(row.digits[d][half]);
-            if (count == 2) keep_here(digits[d][half]);
-        }
-#pragma GCC unroll 4
-    for (int c = 0; c < kStripLines; c++) {
-        const Doubles doubles(lines.codes + c * lines.between + group * kGroupBytes, signs, table);
-        __m256i run;
-#pragma GCC unroll 3
-        for (int d = 0; d < count; d++) {
-            const __m256i pairs = _mm256_add_epi16(_mm256_maddubs_epi16(digits[d][0], doubles.lower),
-                                                   _mm256_maddubs_epi16(digits[d][1], doubles.upper));
-            const __m256i weights = d < 2 ? load_integers(row.weights[d]) : _mm256_set1_epi16(1);
-            const __m256i fours = _mm256_madd_epi16(pairs, weights);
-            run = d == 0 ? fours : _mm256_add_epi32(run, fours);
-        }
-        add_run<Weights, group>(_mm256_cvtepi32_ps(run), lines.factors + c * kMostFactors, sums[c]);
+// Indices that move byte n of each lane to its top, and zeros below it.
+struct TopOfLane {
+    alignas(32) uint8_t index[4][kGroupBytes];
+    constexpr TopOfLane() : index() {
+        for (int n = 0; n < 4; n++)
+            for (int i = 0; i < kGroupBytes; i++) index[n][i] = uint8_t(i % 4 == 3 ? i % 16 - 3 + n : 0x80);
     }
-}
+};
+constexpr TopOfLane kTopOfLane;
 
 // Multiplies a group of the lines with a row's numbers. Doubles are moved to the tops of lanes, which is 2^24 times them.
 template <class Weights, int group>
-__attribute__((noinline)) void multiply_numbers(const NumberGroup& row, const IntegerLines& lines,
+__attribute__((noinline)) void multiply_numbers(const float (&row)[kUnitVectors][kGroupLanes], const IntegerLines& lines,
                                                 __m256 (&sums)[kStripLines]) {
     const DoublesTable table;
-    EightInts halves[kStripLines][2];
+    __m256i doubles[kStripLines][2];
 #pragma GCC unroll 4
     for (int c = 0; c < kStripLines; c++) {
-        const Doubles doubles(lines.codes + c * lines.between + group * kGroupBytes, _mm256_setzero_si256(), table);
-        halves[c][0] = (EightInts)doubles.lower, halves[c][1] = (EightInts)doubles.upper;
+        const __m256i codes = load_words(lines.codes + c * lines.between + group * kGroupBytes);
+        doubles[c][0] = _mm256_shuffle_epi8(table.values, _mm256_and_si256(codes, table.halves));
+        doubles[c][1] = _mm256_shuffle_epi8(table.values, _mm256_and_si256(_mm256_srli_epi16(codes, 4), table.halves));
     }
     __m256 runs[kStripLines];
 #pragma GCC unroll 8
     for (int n = 0; n < kUnitVectors; n++) {
-        const __m256 numbers = _mm256_load_ps(row.numbers[n]);
-        const int code = code_of_lane(n);
+        const __m256 numbers = _mm256_load_ps(row[n]);
+        const __m256i top = load_integers(kTopOfLane.index[code_of_lane(n) / 2]);
 #pragma GCC unroll 4
         for (int c = 0; c < kStripLines; c++) {
-            const EightInts moved = halves[c][code % 2] << (24 - code / 2 * 8) & all_of(int32_t(0xFF000000));
-            const __m256 doubles = (__m256)as_floats(moved);
-            runs[c] = n == 0 ? _mm256_mul_ps(numbers, doubles) : _mm256_fmadd_ps(numbers, doubles, runs[c]);
+            const __m256 of_code = _mm256_cvtepi32_ps(_mm256_shuffle_epi8(doubles[c][code_of_lane(n) % 2], top));
+            runs[c] = n == 0 ? _mm256_mul_ps(numbers, of_code) : _mm256_fmadd_ps(numbers, of_code, runs[c]);
         }
     }
 #pragma GCC unroll 4
-    for (int c = 0; c < kStripLines; c++) add_run<Weights, group>(runs[c], lines.factors + c * kMostFactors, sums[c]);
-}
-
-// Names units of the row [first, first + count), and the same units of four lines. Other lines are prefetched from `ahead`
-// on while the second groups of these units are multiplied, since codes of second groups are in L1 by then.
-struct IntegerUnits {
-    int64_t first, count;
-    IntegerLines lines;
-    const uint8_t* ahead;
-};
-
-// Adds the products of a group of each unit to the sums. Digits go by in a loop of their own, which keeps sums in registers.
-template <class Weights, int group>
-__attribute__((noinline, aligned(64))) void multiply_groups(const IntegerRow& row, const IntegerUnits& units,
-                                                            __m256 (&sums)[kStripLines][kGroupsOfUnit]) {
-    const RowGroup* const groups = row.groups[group] + units.first;
-    const GroupForm* const forms = row.forms[group] + units.first;
-    const uint8_t* const ahead = units.ahead;
-    const int64_t count = units.count;
-    const auto prefetch = [&](int64_t i) __attribute__((always_inline)) {
-        for (int c = 0; group > 0 && c < kStripLines; c++)
-            __builtin_prefetch(ahead + i * 64 + c * units.lines.between, 0, 2);
-    };
-    DoublesTable table;
-    __m256 waiting[kStripLines];
-    for (int c = 0; c < kStripLines; c++) waiting[c] = sums[c][group];
-    for (int64_t i = 0; i < count; i++) {
-        __m256 now[kStripLines];
-        for (int c = 0; c < kStripLines; c++) now[c] = waiting[c];
-        IntegerLines lines = units.lines;
-        lines.codes += i * Weights::unit_bytes, lines.factors += i * Weights::factor_floats;
-        for (; i < count && forms[i] != GroupForm::numbers; i++) {
-            table.keep_here();
-            prefetch(i);
-            if (__builtin_expect(forms[i] == GroupForm::two_digits, 1))
-                multiply_digits<Weights, group, 2>(groups[i].integers, lines, table, now);
-            else
-                multiply_digits<Weights, group, 3>(groups[i].integers, lines, table, now);
-            lines.codes += Weights::unit_bytes, lines.factors += Weights::factor_floats;
-        }
-        for (int c = 0; c < kStripLines; c++) waiting[c] = now[c];
-        if (i == count) break;
-        prefetch(i);
-        multiply_numbers<Weights, group>(groups[i].numbers, lines, waiting);
+    for (int c = 0; c < kStripLines; c++) {
+        const Lanes of_lanes = Weights::factors_in_order(lines.factors + c * kMostFactors, group);
+        sums[c] = multiply_add<Weights::has_powers_of_two>({runs[c]}, of_lanes, {sums[c]}).all;
     }
-    for (int c = 0; c < kStripLines; c++) sums[c][group] = waiting[c];
 }
 
-// Adds the products of a group of each unit to sums that are not in fixed point.
+// Multiplies a group of each line with the row's, whatever its form.
+template <int group, class Weights>
+MXQ_HD void multiply_group(GroupForm form, const IntegerGroup* row, const RestOfGroup* rest, const IntegerLines& lines,
+                           const uint8_t* next, const float* before, LinesInTurn<Weights>& turns,
+                           __m256 (&sums)[kGroupsOfUnit][kStripLines]) {
+    if (__builtin_expect(form == GroupForm::two_digits, 1))
+        turns.template multiply<group, 2>(row, rest->digit, lines, next, before);
+    else if (form == GroupForm::three_digits)
+        turns.template multiply<group, 3>(row, rest->digit, lines, next, before);
+    else {
+        turns.template finish<1 - group>(before);
+        for (int c = group; c < kStripLines; c += 2) prefetch_here(lines.ahead + c * lines.between);
+        multiply_numbers<Weights, group>(rest->numbers, {lines.codes, lines.between, lines.factors, nullptr}, sums[group]);
+        turns.begin(next, row[1]);
+    }
+}
+
+// Adds the products of units of lines with those of the row from `first` on to the sums.
+template <class Weights>
+__attribute__((noinline, aligned(64))) void multiply_digits(const IntegerRow& row, int64_t first, int64_t count,
+                                                            IntegerLines lines, __m256 (&sums)[kGroupsOfUnit][kStripLines]) {
+    const GroupForm *form = row.forms[first], *const end = row.forms[first + count];
+    const IntegerGroup* group = row.groups[first];
+    const RestOfGroup* rest = row.rest[first];
+    const float* before = lines.factors;
+    LinesInTurn<Weights> turns(sums);
+    turns.begin(lines.codes, *group);
+    for (; form < end; form += 2, group += 2, rest += 2) {
+        turns.keep_table();
+        multiply_group<0>(form[0], group, rest, lines, lines.codes + kGroupBytes, before, turns, sums);
+        const uint8_t* const next = lines.codes + (form + 2 < end ? Weights::unit_bytes : 0);  // the last one picks again
+        multiply_group<1>(form[1], group + 1, rest + 1, lines, next, lines.factors, turns, sums);
+        before = lines.factors;
+        lines.codes += Weights::unit_bytes, lines.factors += Weights::factor_floats, lines.ahead += Weights::unit_bytes;
+    }
+    turns.template finish<1>(before);
+}
+
+// Adds the products of units to sums that are not in fixed point.
 template <class Weights, int group>
-void multiply_as_numbers(const float* row, const IntegerUnits& units, __m256 (&sums)[kStripLines][kGroupsOfUnit]) {
-    IntegerLines lines = units.lines;
-    __m256 now[kStripLines];
-    for (int c = 0; c < kStripLines; c++) now[c] = sums[c][group];
-    for (int64_t i = 0; i < units.count; i++) {
-        alignas(32) NumberGroup numbers;
+void multiply_as_numbers(const float* row, int64_t count, IntegerLines lines, __m256 (&sums)[kStripLines]) {
+    for (int64_t i = 0; i < count; i++) {
+        alignas(32) float numbers[kUnitVectors][kGroupLanes];
         store_numbers(row + i * kUnit, group, 0x1p-25f, numbers);
-        multiply_numbers<Weights, group>(numbers, lines, now);
+        multiply_numbers<Weights, group>(numbers, lines, sums);
         lines.codes += Weights::unit_bytes, lines.factors += Weights::factor_floats;
     }
-    for (int c = 0; c < kStripLines; c++) sums[c][group] = now[c];
 }
 
 // Loads a line's sums that wait, times a power of two. Returns whether they keep their bits, and are below kMostWaiting.
-MXQ_HD bool load_waiting(const float* from, float scale, __m256 (&sums)[kGroupsOfUnit]) {
+MXQ_HD bool load_waiting(const float* from, float scale, __m256 (&sums)[kGroupsOfUnit][kStripLines], int64_t line) {
     EightInts lost = {};
     for (int group = 0; group < kGroupsOfUnit; group++) {
         const EightFloats sum = load_group(from, group), scaled = sum * scale;
         lost |= (scaled * (1 / scale) != sum) | ~((scaled < kMostWaiting) & (scaled > -kMostWaiting));
-        sums[group] = (__m256)scaled;
+        sums[group][line] = (__m256)scaled;
     }
     return !has_any(lost);
 }
@@ -396,36 +460,31 @@ MXQ_HD bool load_waiting(const float* from, float scale, __m256 (&sums)[kGroupsO
 // or too small for that stay as they are, and products are added to them as numbers.
 template <class Weights>
 void multiply_integers(const FewRowsPass& pass, const Columns& b) {
-    constexpr int64_t in_l1 = 32;  // units of which codes, row and factors stay there for their second groups
     const IntegerRow& row = *static_cast<const IntegerRow*>(pass.integers);
     const auto waiting = [&](int64_t c) { return pass.lanes + (b.first + c * b.apart) * kLanes; };
-    __m256 sums[kStripLines][kGroupsOfUnit];
-    for (auto& of_line : sums) of_line[0] = of_line[1] = _mm256_setzero_ps();
+    __m256 sums[kGroupsOfUnit][kStripLines];
+    for (auto& of_group : sums)
+        for (__m256& sum : of_group) sum = _mm256_setzero_ps();
     bool in_units = true;
     for (int64_t c = 0; !pass.first && c < b.count; c++)
-        in_units &= load_waiting(waiting(c), 1 / (row.unit * Weights::scale), sums[c]);
+        in_units &= load_waiting(waiting(c), 1 / (row.unit * Weights::scale), sums, c);
     const float scale = Weights::scale * (in_units ? row.unit : 1);
-    for (int64_t c = 0; !in_units && c < b.count; c++) load_waiting(waiting(c), 1 / scale, sums[c]);
+    for (int64_t c = 0; !in_units && c < b.count; c++) load_waiting(waiting(c), 1 / scale, sums, c);
 
-    IntegerUnits units = {0, 0, {b.codes[0], b.codes[1] - b.codes[0], b.factors[0]}, b.codes[0] + 2 * b.to_next};
-    for (int64_t at = 0; at * kUnit < pass.depth; at += units.count) {
-        units.first = (pass.k - row.k) / kUnit + at;
-        units.count = least(in_l1, b.units - at);
-        if (at == b.units) units.count = 1, units.lines.codes = b.last[0], units.lines.between = b.last[1] - b.last[0];
-        if (in_units) {
-            multiply_groups<Weights, 0>(row, units, sums);
-            multiply_groups<Weights, 1>(row, units, sums);
-        } else {
-            multiply_as_numbers<Weights, 0>(pass.rows + at * kUnit, units, sums);
-            multiply_as_numbers<Weights, 1>(pass.rows + at * kUnit, units, sums);
-        }
-        units.lines.codes += units.count * Weights::unit_bytes, units.ahead += units.count * Weights::unit_bytes;
-        units.lines.factors += units.count * Weights::factor_floats;
-    }
+    const int64_t first = (pass.k - row.k) / kUnit;
+    const auto multiply = [&](int64_t at, int64_t count, const IntegerLines& lines) {
+        if (in_units) return multiply_digits<Weights>(row, first + at, count, lines, sums);
+        multiply_as_numbers<Weights, 0>(pass.rows + at * kUnit, count, lines, sums[0]);
+        multiply_as_numbers<Weights, 1>(pass.rows + at * kUnit, count, lines, sums[1]);
+    };
+    const int64_t between = b.codes[1] - b.codes[0];
+    if (b.units > 0) multiply(0, b.units, {b.codes[0], between, b.factors[0], b.codes[0] + b.to_next});
+    if (b.units * kUnit < pass.depth)
+        multiply(b.units, 1, {b.last[0], b.last[1] - b.last[0], b.factors[0] + b.units * Weights::factor_floats, b.last[0]});
     for (int64_t c = 0; c < b.count; c++) {
-        const Lanes lanes[] = {{sums[c][0]}, {sums[c][1]}};
+        const Lanes lanes[] = {{sums[0][c]}, {sums[1][c]}};
         if (pass.last) finish_sum(pass, b, 0, c, lanes, Order::bytes, scale);
-        for (int l = 0; !pass.last && l < kLanes; l++) waiting(c)[l] = sums[c][l % 2][l / 2] * scale;
+        for (int l = 0; !pass.last && l < kLanes; l++) waiting(c)[l] = sums[l % 2][c][l / 2] * scale;
     }
 }
 #endif

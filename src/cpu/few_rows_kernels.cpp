@@ -393,7 +393,7 @@ public:
           kernel_(kernel_of(b.part, pass.products)),
           of_values_(kernel_of_values(kernel_.order, pass.products)),
           width_(b.part.scale_type == ScaleType::None && pass.row_count <= kRegisterRows ? kRegisterLines : kStripLines),
-          is_far_(!kDecodesAhead || kernel_.unit_bytes > kUnit) {}
+          is_far_(!kDecodesAhead || kernel_.unit_bytes > kUnit || pass.integers != nullptr) {}
 
     void multiply(uint8_t* unsafe) {
         const int64_t groups = b_.count / width_, rest = b_.count % width_;
