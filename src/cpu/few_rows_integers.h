@@ -20,8 +20,9 @@
 // them to the last: their sums are weighted by a power of two for each half, which costs nothing, since two digits need
 // weights anyway.
 //
-// With AVX2 a group takes 18 operations, as numbers in few_rows_ahead.h 27. Lines lie far apart, unlike those of other codes
-// with AVX2. docs/performance.md says what all this gains, and how many groups of which rows have which form.
+// With AVX2 a group takes 18 operations, with NVFP4's factors 19, as numbers in few_rows_ahead.h 27. Lines lie far apart,
+// unlike those of other codes with AVX2. docs/performance.md says what all this gains, and how many groups of which rows
+// have which form.
 #pragma once
 #include "cpu/few_rows_columns.h"
 #include "cpu/operand_reader.h"
@@ -48,6 +49,7 @@ enum class GroupForm : uint8_t { two_digits, three_digits, numbers };
 
 constexpr int kGroupLanes = 8, kGroupsOfUnit = int(kLanes) / kGroupLanes, kPointBits = 22;
 constexpr int64_t kGroupBytes = 32;  // of codes
+constexpr int64_t kMostGroups = kMostDepth / kUnit * kGroupsOfUnit;
 
 // A group of a row in fixed point, but for its third digit: three lines of a cache, since L1 has to hold the row beside
 // codes that pass by.
@@ -60,16 +62,16 @@ struct alignas(64) IntegerGroup {
 // What few groups have: a third digit, whose sums are taken as they are, or numbers in place of digits.
 union alignas(32) RestOfGroup {
     uint8_t digit[2][kGroupBytes];
-    float numbers[kUnitVectors][kGroupLanes];  // divided by what runs are multiples of, and by 2^24
+    float numbers[kUnitVectors][kGroupLanes];  // divided by the last bit of the fixed point, and by 2^24
 };
 
 // A row in fixed point.
 struct IntegerRow {
     int64_t k;   // where it begins in the contraction
     float unit;  // what runs are multiples of: half the last bit of the fixed point, since codes pick twice their values
-    GroupForm forms[kMostDepth / kUnit][kGroupsOfUnit];
-    IntegerGroup groups[kMostDepth / kUnit + 1][kGroupsOfUnit];  // the signs after the last one are loaded
-    RestOfGroup rest[kMostDepth / kUnit][kGroupsOfUnit];
+    GroupForm forms[kMostGroups];
+    IntegerGroup groups[kMostGroups + 1];  // signs after the last one are loaded
+    RestOfGroup rest[kMostGroups];
 };
 
 // Eight lanes, in GCC's vectors, which have operators.
@@ -160,21 +162,24 @@ MXQ_HD void store_numbers(const float* unit, int group, float scale, float (&to)
 struct GroupOfIntegers {
     // Reads a group of a unit, whose numbers times per_last are integers.
     MXQ_HD GroupOfIntegers(const float* unit, int group, float per_last) {
-        EightInts sum = {}, lost = {};
+        EightBits sum = {}, any = {};  // which may wrap, of groups that are not exact in any case
+        EightInts lost = {};
         for (int n = 0; n < kUnitVectors; n++) {
             const EightBits bits = (EightBits)load_group(unit + n * kLanes, group);
             const EightFloats magnitudes = (EightFloats)(bits & kMagnitudeMask) * per_last;
             numbers[n] = __builtin_convertvector(magnitudes, EightInts);
             lost |= as_floats(numbers[n]) != magnitudes;
-            sum += numbers[n], any |= numbers[n], of_half[code_of_lane(n) / 4] |= numbers[n];
-            if (n < kUnitVectors - 1) lost |= as_floats(12 * sum) > as_floats(any & -any) * 0x1p24f;
+            sum += (EightBits)numbers[n], any |= (EightBits)numbers[n];
+            if (n < kUnitVectors - 1)
+                lost |= as_floats((EightInts)(12 * sum)) > as_floats((EightInts)(any & -any)) * 0x1p24f;
+            of_half[code_of_lane(n) / 4] |= numbers[n];
             signs |= bits >> 31 << (4 * code_of_lane(n) + 3);
         }
-        is_exact = !has_any(lost | any >> kPointBits);
+        is_exact = !has_any(lost | (EightInts)(any >> kPointBits));
     }
 
     EightInts numbers[kUnitVectors];
-    EightInts any = {}, of_half[2] = {};  // bits that one has: of all, of a lane's first four codes and of its others
+    EightInts of_half[2] = {};  // bits that one has of those of a lane's first four codes, and of its others
     EightBits signs = {};
     bool is_exact;  // whether runs are
 };
@@ -220,10 +225,11 @@ bool make_integers(const FewRowsPass& pass, int bits, IntegerRow& row) {
     for (int64_t unit = 0; unit < units; unit++)
         for (int group = 0; group < kGroupsOfUnit; group++) {
             const float* const from = pass.rows + unit * kUnit;
-            GroupForm& form = row.forms[unit][group];
-            RestOfGroup& rest = row.rest[unit][group];
+            const int64_t at = unit * kGroupsOfUnit + group;
+            GroupForm& form = row.forms[at];
+            RestOfGroup& rest = row.rest[at];
             const GroupOfIntegers integers(from, group, per_last);
-            form = integers.is_exact ? store_integers(integers, row.groups[unit][group], rest) : GroupForm::numbers;
+            form = integers.is_exact ? store_integers(integers, row.groups[at], rest) : GroupForm::numbers;
             if (form == GroupForm::numbers) store_numbers(from, group, per_last * 0x1p-24f, rest.numbers);
             cost += form == GroupForm::numbers ? 11 : form == GroupForm::three_digits ? 2 : 0;
         }
@@ -417,9 +423,9 @@ MXQ_HD void multiply_group(GroupForm form, const IntegerGroup* row, const RestOf
 template <class Weights>
 __attribute__((noinline, aligned(64))) void multiply_digits(const IntegerRow& row, int64_t first, int64_t count,
                                                             IntegerLines lines, __m256 (&sums)[kGroupsOfUnit][kStripLines]) {
-    const GroupForm *form = row.forms[first], *const end = row.forms[first + count];
-    const IntegerGroup* group = row.groups[first];
-    const RestOfGroup* rest = row.rest[first];
+    const GroupForm *form = row.forms + first * kGroupsOfUnit, *const end = form + count * kGroupsOfUnit;
+    const IntegerGroup* group = row.groups + first * kGroupsOfUnit;
+    const RestOfGroup* rest = row.rest + first * kGroupsOfUnit;
     const float* before = lines.factors;
     LinesInTurn<Weights> turns(sums);
     turns.begin(lines.codes, *group);
