@@ -419,23 +419,30 @@ MXQ_HD void multiply_group(GroupForm form, const IntegerGroup* row, const RestOf
     }
 }
 
-// Adds the products of units of lines with those of the row from `first` on to the sums.
+// Adds the products of `count` units of lines, and then of one of the last ones if there are any, with those of the row from
+// `first` on to the sums.
 template <class Weights>
 __attribute__((noinline, aligned(64))) void multiply_digits(const IntegerRow& row, int64_t first, int64_t count,
-                                                            IntegerLines lines, __m256 (&sums)[kGroupsOfUnit][kStripLines]) {
-    const GroupForm *form = row.forms + first * kGroupsOfUnit, *const end = form + count * kGroupsOfUnit;
+                                                            IntegerLines lines, const IntegerLines* last,
+                                                            __m256 (&sums)[kGroupsOfUnit][kStripLines]) {
+    const GroupForm *form = row.forms + first * kGroupsOfUnit, *const end_of_count = form + count * kGroupsOfUnit;
+    const GroupForm* const end = end_of_count + (last ? kGroupsOfUnit : 0);
+    const IntegerLines& after = last ? *last : lines;  // without last ones the first codes are loaded once more
     const IntegerGroup* group = row.groups + first * kGroupsOfUnit;
     const RestOfGroup* rest = row.rest + first * kGroupsOfUnit;
     const float* before = lines.factors;
     LinesInTurn<Weights> turns(sums);
     turns.begin(lines.codes, *group);
-    for (; form < end; form += 2, group += 2, rest += 2) {
+    while (form < end) {
         turns.keep_table();
         multiply_group<0>(form[0], group, rest, lines, lines.codes + kGroupBytes, before, turns, sums);
-        const uint8_t* const next = lines.codes + (form + 2 < end ? Weights::unit_bytes : 0);  // the last one picks again
+        const bool ends = form + kGroupsOfUnit == end_of_count;
+        const uint8_t* const next = ends ? after.codes : lines.codes + Weights::unit_bytes;
         multiply_group<1>(form[1], group + 1, rest + 1, lines, next, lines.factors, turns, sums);
         before = lines.factors;
-        lines.codes += Weights::unit_bytes, lines.factors += Weights::factor_floats, lines.ahead += Weights::unit_bytes;
+        form += kGroupsOfUnit, group += kGroupsOfUnit, rest += kGroupsOfUnit;
+        lines.codes = next, lines.factors += Weights::factor_floats, lines.ahead += Weights::unit_bytes;
+        if (ends) lines.between = after.between;
     }
     turns.template finish<1>(before);
 }
@@ -478,15 +485,21 @@ void multiply_integers(const FewRowsPass& pass, const Columns& b) {
     for (int64_t c = 0; !in_units && c < b.count; c++) load_waiting(waiting(c), 1 / scale, sums, c);
 
     const int64_t first = (pass.k - row.k) / kUnit;
-    const auto multiply = [&](int64_t at, int64_t count, const IntegerLines& lines) {
-        if (in_units) return multiply_digits<Weights>(row, first + at, count, lines, sums);
-        multiply_as_numbers<Weights, 0>(pass.rows + at * kUnit, count, lines, sums[0]);
-        multiply_as_numbers<Weights, 1>(pass.rows + at * kUnit, count, lines, sums[1]);
+    const bool has_last = b.units * kUnit < pass.depth;
+    const IntegerLines lines = {b.codes[0], b.codes[1] - b.codes[0], b.factors[0], b.codes[0] + b.to_next};
+    const IntegerLines last = {b.last[0], b.last[1] - b.last[0], b.factors[0] + b.units * Weights::factor_floats, b.last[0]};
+    for (int c = 0; has_last && c < kStripLines; c++) prefetch_here(b.codes[c] + b.to_next + b.units * Weights::unit_bytes);
+    const auto multiply_numbers_of = [&](int64_t at, int64_t count, const IntegerLines& of) {
+        multiply_as_numbers<Weights, 0>(pass.rows + at * kUnit, count, of, sums[0]);
+        multiply_as_numbers<Weights, 1>(pass.rows + at * kUnit, count, of, sums[1]);
     };
-    const int64_t between = b.codes[1] - b.codes[0];
-    if (b.units > 0) multiply(0, b.units, {b.codes[0], between, b.factors[0], b.codes[0] + b.to_next});
-    if (b.units * kUnit < pass.depth)
-        multiply(b.units, 1, {b.last[0], b.last[1] - b.last[0], b.factors[0] + b.units * Weights::factor_floats, b.last[0]});
+    if (!in_units) {
+        multiply_numbers_of(0, b.units, lines);
+        multiply_numbers_of(b.units, has_last, last);
+    } else if (b.units > 0)
+        multiply_digits<Weights>(row, first, b.units, lines, has_last ? &last : nullptr, sums);
+    else
+        multiply_digits<Weights>(row, first, 1, last, nullptr, sums);
     for (int64_t c = 0; c < b.count; c++) {
         const Lanes lanes[] = {{sums[0][c]}, {sums[1][c]}};
         if (pass.last) finish_sum(pass, b, 0, c, lanes, Order::bytes, scale);

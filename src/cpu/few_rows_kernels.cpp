@@ -348,13 +348,12 @@ bool load_safe_factors(const QuantizedPart& part, const SafeFactors& safe, int64
     return factors_of_e8m0(scales, round_up(ceil_div(depth, kMxBlock), kSixteen), safe, fold, in_order, to);
 }
 
-// Returns how many scales of codes [k, k + depth) become factors as they are stored in a line; 0: they are copied first.
-int64_t count_in_place(const QuantizedPart& part, int64_t k, int64_t depth) {
+// Returns how many scales of a byte lie in a line for codes [k, k + depth); 0: they lie elsewhere, or stand for more codes.
+int64_t count_in_line(const QuantizedPart& part, int64_t k, int64_t depth) {
     const bool is_byte = part.scale_type == ScaleType::E8M0 || part.scale_type == ScaleType::E4M3;
     if (!is_byte || part.layout.swizzled || part.layout.block > kMxBlock) return 0;
     const int shift = block_shift(part.layout);
-    const int64_t count = ((k + depth - 1) >> shift) + 1 - (k >> shift);
-    return count % kScalesAtOnce == 0 ? count : 0;
+    return ((k + depth - 1) >> shift) + 1 - (k >> shift);
 }
 
 // Returns whether all these BF16 numbers are zero or in [kLeastExact, kBeyondExact).
@@ -435,20 +434,20 @@ private:
     bool read_factors(const Group& group, uint8_t* unsafe, bool* safe) {
         if (b_.part.scale_type == ScaleType::None) return read_numbers(group, unsafe, safe);
         const QuantizedPart& part = b_.part;
-        const int64_t in_place = count_in_place(part, pass_.k, pass_.depth);
-        const uint8_t* const stored = in_place ? expert_scales(part, 0) : nullptr;
-        const int64_t begin = in_place ? pass_.k >> block_shift(part.layout) : 0;
+        const int64_t count = count_in_line(part, pass_.k, pass_.depth);
+        const bool in_place = count > 0 && count % kScalesAtOnce == 0;  // others are copied first
+        const uint8_t* const stored = count > 0 ? expert_scales(part, 0) : nullptr;
+        const int64_t begin = count > 0 ? pass_.k >> block_shift(part.layout) : 0;
         const bool in_order = pass_.integers != nullptr;
         bool all = true;
         for (int64_t i = 0; i < group.count; i++) {
             const int64_t line = b_.first + group.line(i);
             float* const to = buffers_.factors[i];
-            if (in_place) {
-                const uint8_t* const from = stored + part.layout.offset(0, line, begin);
-                prefetch_scales(from, in_place);
-                safe[i] = factors_of_bytes(part.scale_type, from, in_place, reader_.safe, kernel_.fold, in_order, to);
-            } else
-                safe[i] = load_safe_factors(part, reader_.safe, line, pass_.k, pass_.depth, kernel_.fold, in_order, to);
+            const uint8_t* const from = count > 0 ? stored + part.layout.offset(0, line, begin) : nullptr;
+            if (count > 0) prefetch_scales(from, count);
+            safe[i] = in_place
+                          ? factors_of_bytes(part.scale_type, from, count, reader_.safe, kernel_.fold, in_order, to)
+                          : load_safe_factors(part, reader_.safe, line, pass_.k, pass_.depth, kernel_.fold, in_order, to);
             if (!safe[i]) unsafe[group.line(i)] = 1;
             all &= safe[i];
         }
