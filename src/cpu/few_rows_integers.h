@@ -267,101 +267,6 @@ MXQ_HD __m256i here(__m256i vector) {
 // Prefetches to L2, in its place among vectors that are kept.
 MXQ_HD void prefetch_here(const uint8_t* codes) { asm volatile("prefetcht1 %0" : : "m"(*codes)); }
 
-// Multiplies units of lines with a row's digits, three lines in turn:
-//
-//     line 0   pick doubles, multiply | weigh digits, convert | times factors, to the sum
-//     line 1                            pick doubles, multiply | weigh digits, convert    | ..
-//     line 2                                                     pick doubles, multiply   | ..
-//
-// Few operations then follow the one that they wait for, and codes are loaded before any waits for them. The last two lines
-// of a group go on beside the first ones of the next. Sums lie in memory, since registers are few.
-template <class Weights>
-class LinesInTurn {
-public:
-    explicit LinesInTurn(__m256 (&sums)[kGroupsOfUnit][kStripLines]) : sums_(sums) {}
-
-    // Begins with a group of codes of the first line.
-    MXQ_HD void begin(const uint8_t* codes, const IntegerGroup& row) {
-        codes_ = signed_codes(codes, load_integers(row.signs));
-        weighed_[0] = weighed_[1] = _mm256_setzero_si256(), run_ = {_mm256_setzero_ps()};
-    }
-
-    // Multiplies a group of each line with so many digits, if three with the third one of `rest`. The codes and the row's
-    // group that come next are at `next` and after this one. `before` has the factors of the group before it.
-    template <int group, int count>
-    MXQ_HD void multiply(const IntegerGroup* row, const uint8_t (*rest)[kGroupBytes], const IntegerLines& lines,
-                         const uint8_t* next, const float* before) {
-        const __m256i signs = load_integers(row->signs), weights = load_integers(row->weights);
-        const __m256i of_first = here(_mm256_slli_epi16(weights, 8));
-        __m256i digits[2][2], products[count][2], pairs[count];
-        for (int d = 0; d < 2; d++)
-            for (int half = 0; half < 2; half++) digits[d][half] = here(load_integers(row->digits[d][half]));
-        const auto weigh = [&]() __attribute__((always_inline)) {
-            weighed_[0] = here(_mm256_madd_epi16(pairs[0], of_first));
-            weighed_[1] = here(_mm256_madd_epi16(pairs[1], load_integers(row->weights)));
-            if (count == 3)
-                weighed_[1] = here(_mm256_add_epi32(weighed_[1], _mm256_madd_epi16(pairs[count - 1], _mm256_set1_epi16(1))));
-        };
-        const auto multiply_half = [&](int half, const __m256i& doubles) __attribute__((always_inline)) {
-#pragma GCC unroll 3
-            for (int d = 0; d < count; d++)
-                products[d][half] = here(_mm256_maddubs_epi16(d < 2 ? digits[d][half] : load_integers(rest[half]), doubles));
-        };
-#pragma GCC unroll 4
-        for (int c = 0; c < kStripLines; c++) {
-            const __m256i lower = here(_mm256_and_si256(codes_, table_.halves)), upper = here(_mm256_srli_epi16(codes_, 4));
-            codes_ = c + 1 < kStripLines ? signed_codes(lines.codes + (c + 1) * lines.between + group * kGroupBytes, signs)
-                                         : signed_codes(next, load_integers(row[1].signs));
-            if (c % 2 == group) prefetch_here(lines.ahead + c * lines.between);
-            if (c > 0) weigh();
-            const __m256i lower_doubles = here(_mm256_shuffle_epi8(table_.values, lower));
-            if (c < 2)
-                add_run<1 - group>(c + 2, before);
-            else
-                add_run<group>(c - 2, lines.factors);
-            const __m256i upper_codes = here(_mm256_and_si256(upper, table_.halves));
-            const __m256i run = here(_mm256_add_epi32(weighed_[0], weighed_[1]));
-            multiply_half(0, lower_doubles);
-            multiply_half(1, here(_mm256_shuffle_epi8(table_.values, upper_codes)));
-            run_.all = _mm256_cvtepi32_ps(run), keep_here(run_);
-#pragma GCC unroll 3
-            for (int d = 0; d < count; d++) pairs[d] = here(_mm256_add_epi16(products[d][0], products[d][1]));
-        }
-        weigh();
-    }
-
-    // Ends the runs of the last two lines of a group.
-    template <int group>
-    MXQ_HD void finish(const float* factors) {
-        add_run<group>(kStripLines - 2, factors);
-        run_.all = _mm256_cvtepi32_ps(_mm256_add_epi32(weighed_[0], weighed_[1]));
-        add_run<group>(kStripLines - 1, factors);
-    }
-
-    MXQ_HD void keep_table() { table_.keep_here(); }
-
-private:
-    // Loads the codes of a group with the signs of their products.
-    static MXQ_HD __m256i signed_codes(const uint8_t* codes, const __m256i& signs) {
-        return here(_mm256_xor_si256(load_words(codes), signs));
-    }
-
-    // Adds the run of line c, times its factors, to its sum.
-    template <int group>
-    MXQ_HD void add_run(int c, const float* factors) {
-        Lanes of_lanes = Weights::factors_in_order(factors + c * kMostFactors, group);
-        keep_here(of_lanes);
-        run_ = multiply_add<Weights::has_powers_of_two>(run_, of_lanes, {sums_[group][c]});
-        asm volatile("vmovaps %1, %0" : "=m"(sums_[group][c]) : "x"(run_.all));
-    }
-
-    DoublesTable table_;
-    __m256i codes_;       // of the line that comes next, with signs
-    __m256i weighed_[2];  // of the line before it
-    Lanes run_;           // of the line before that
-    __m256 (&sums_)[kGroupsOfUnit][kStripLines];
-};
-
 // Indices that move byte n of each lane to its top, and zeros below it.
 struct TopOfLane {
     alignas(32) uint8_t index[4][kGroupBytes];
@@ -402,29 +307,124 @@ __attribute__((noinline)) void multiply_numbers(const float (&row)[kUnitVectors]
     }
 }
 
-// Multiplies a group of each line with the row's, whatever its form.
-template <int group, class Weights>
-MXQ_HD void multiply_group(GroupForm form, const IntegerGroup* row, const RestOfGroup* rest, const IntegerLines& lines,
-                           const uint8_t* next, const float* before, LinesInTurn<Weights>& turns,
-                           __m256 (&sums)[kGroupsOfUnit][kStripLines]) {
-    if (__builtin_expect(form == GroupForm::two_digits, 1))
-        turns.template multiply<group, 2>(row, rest->digit, lines, next, before);
-    else if (form == GroupForm::three_digits)
-        turns.template multiply<group, 3>(row, rest->digit, lines, next, before);
-    else {
-        turns.template finish<1 - group>(before);
-        for (int c = group; c < kStripLines; c += 2) prefetch_here(lines.ahead + c * lines.between);
-        multiply_numbers<Weights, group>(rest->numbers, {lines.codes, lines.between, lines.factors, nullptr}, sums[group]);
-        turns.begin(next, row[1]);
+// Multiplies units of lines with a row's digits, three lines in turn:
+//
+//     line 0   pick doubles, multiply | weigh digits, convert | times factors, to the sum
+//     line 1                            pick doubles, multiply | weigh digits, convert    | ..
+//     line 2                                                     pick doubles, multiply   | ..
+//
+// Few operations then follow the one that they wait for, and codes are loaded before any waits for them. The last two lines
+// of a group go on beside the first ones of the next. Sums lie in memory, since registers are few.
+template <class Weights>
+class LinesInTurn {
+public:
+    explicit LinesInTurn(__m256 (&sums)[kGroupsOfUnit][kStripLines]) : sums_(sums) {}
+
+    // Begins with a group of codes of the first line.
+    MXQ_HD void begin(const uint8_t* codes, const IntegerGroup& row) {
+        codes_ = signed_codes(codes, load_integers(row.signs));
+        weighed_[0] = weighed_[1] = _mm256_setzero_si256(), run_ = {_mm256_setzero_ps()};
     }
-}
+
+    // Multiplies a group of each line. The codes and the row's group that come next are at `next` and after this one.
+    // `before` has the factors of the group before it.
+    template <int group>
+    MXQ_HD void multiply(GroupForm form, const IntegerGroup* row, const RestOfGroup* rest, const IntegerLines& lines,
+                         const uint8_t* next, const float* before) {
+        if (__builtin_expect(form == GroupForm::two_digits, 1)) {
+            multiply_digits<group, 2>(row, rest->digit, lines, next, before);
+        } else if (form == GroupForm::three_digits) {
+            multiply_digits<group, 3>(row, rest->digit, lines, next, before);
+        } else {
+            finish<1 - group>(before);
+            for (int c = group; c < kStripLines; c += 2) prefetch_here(lines.ahead + c * lines.between);
+            multiply_numbers<Weights, group>(rest->numbers, {lines.codes, lines.between, lines.factors, nullptr},
+                                             sums_[group]);
+            begin(next, row[1]);
+        }
+    }
+
+    // Ends the runs of the last two lines of a group.
+    template <int group>
+    MXQ_HD void finish(const float* factors) {
+        add_run<group>(kStripLines - 2, factors);
+        run_.all = _mm256_cvtepi32_ps(_mm256_add_epi32(weighed_[0], weighed_[1]));
+        add_run<group>(kStripLines - 1, factors);
+    }
+
+    MXQ_HD void keep_table() { table_.keep_here(); }
+
+private:
+    // Multiplies a group of each line with so many digits, if three with the third one of `rest`.
+    template <int group, int count>
+    MXQ_HD void multiply_digits(const IntegerGroup* row, const uint8_t (*rest)[kGroupBytes], const IntegerLines& lines,
+                                const uint8_t* next, const float* before) {
+        const __m256i signs = load_integers(row->signs), weights = load_integers(row->weights);
+        const __m256i of_first = here(_mm256_slli_epi16(weights, 8));
+        __m256i digits[2][2], products[count][2], pairs[count];
+        for (int d = 0; d < 2; d++)
+            for (int half = 0; half < 2; half++) digits[d][half] = here(load_integers(row->digits[d][half]));
+        const auto weigh = [&]() __attribute__((always_inline)) {
+            weighed_[0] = here(_mm256_madd_epi16(pairs[0], of_first));
+            weighed_[1] = here(_mm256_madd_epi16(pairs[1], load_integers(row->weights)));
+            if (count == 3)
+                weighed_[1] = here(_mm256_add_epi32(weighed_[1], _mm256_madd_epi16(pairs[count - 1], _mm256_set1_epi16(1))));
+        };
+        const auto multiply_half = [&](int half, const __m256i& doubles) __attribute__((always_inline)) {
+#pragma GCC unroll 3
+            for (int d = 0; d < count; d++)
+                products[d][half] = here(_mm256_maddubs_epi16(d < 2 ? digits[d][half] : load_integers(rest[half]), doubles));
+        };
+#pragma GCC unroll 4
+        for (int c = 0; c < kStripLines; c++) {
+            const __m256i lower = here(_mm256_and_si256(codes_, table_.halves)), upper = here(_mm256_srli_epi16(codes_, 4));
+            codes_ = c + 1 < kStripLines ? signed_codes(lines.codes + (c + 1) * lines.between + group * kGroupBytes, signs)
+                                         : signed_codes(next, load_integers(row[1].signs));
+            if (c % 2 == group) prefetch_here(lines.ahead + c * lines.between);
+            if (c > 0) weigh();
+            const __m256i lower_doubles = here(_mm256_shuffle_epi8(table_.values, lower));
+            if (c < 2)
+                add_run<1 - group>(c + 2, before);
+            else
+                add_run<group>(c - 2, lines.factors);
+            const __m256i upper_codes = here(_mm256_and_si256(upper, table_.halves));
+            const __m256i run = here(_mm256_add_epi32(weighed_[0], weighed_[1]));
+            multiply_half(0, lower_doubles);
+            multiply_half(1, here(_mm256_shuffle_epi8(table_.values, upper_codes)));
+            run_.all = _mm256_cvtepi32_ps(run), keep_here(run_);
+#pragma GCC unroll 3
+            for (int d = 0; d < count; d++) pairs[d] = here(_mm256_add_epi16(products[d][0], products[d][1]));
+        }
+        weigh();
+    }
+
+    // Loads the codes of a group with the signs of their products.
+    static MXQ_HD __m256i signed_codes(const uint8_t* codes, const __m256i& signs) {
+        return here(_mm256_xor_si256(load_words(codes), signs));
+    }
+
+    // Adds the run of line c, times its factors, to its sum.
+    template <int group>
+    MXQ_HD void add_run(int c, const float* factors) {
+        Lanes of_lanes = Weights::factors_in_order(factors + c * kMostFactors, group);
+        keep_here(of_lanes);
+        run_ = multiply_add<Weights::has_powers_of_two>(run_, of_lanes, {sums_[group][c]});
+        asm volatile("vmovaps %1, %0" : "=m"(sums_[group][c]) : "x"(run_.all));
+    }
+
+    DoublesTable table_;
+    __m256i codes_;       // of the line that comes next, with signs
+    __m256i weighed_[2];  // of the line before it
+    Lanes run_;           // of the line before that
+    __m256 (&sums_)[kGroupsOfUnit][kStripLines];
+};
 
 // Adds the products of `count` units of lines, and then of one of the last ones if there are any, with those of the row from
 // `first` on to the sums.
 template <class Weights>
-__attribute__((noinline, aligned(64))) void multiply_digits(const IntegerRow& row, int64_t first, int64_t count,
-                                                            IntegerLines lines, const IntegerLines* last,
-                                                            __m256 (&sums)[kGroupsOfUnit][kStripLines]) {
+__attribute__((noinline, aligned(64))) void multiply_in_units(const IntegerRow& row, int64_t first, int64_t count,
+                                                              IntegerLines lines, const IntegerLines* last,
+                                                              __m256 (&sums)[kGroupsOfUnit][kStripLines]) {
     const GroupForm *form = row.forms + first * kGroupsOfUnit, *const end_of_count = form + count * kGroupsOfUnit;
     const GroupForm* const end = end_of_count + (last ? kGroupsOfUnit : 0);
     const IntegerLines& after = last ? *last : lines;  // without last ones the first codes are loaded once more
@@ -435,10 +435,10 @@ __attribute__((noinline, aligned(64))) void multiply_digits(const IntegerRow& ro
     turns.begin(lines.codes, *group);
     while (form < end) {
         turns.keep_table();
-        multiply_group<0>(form[0], group, rest, lines, lines.codes + kGroupBytes, before, turns, sums);
+        turns.template multiply<0>(form[0], group, rest, lines, lines.codes + kGroupBytes, before);
         const bool ends = form + kGroupsOfUnit == end_of_count;
         const uint8_t* const next = ends ? after.codes : lines.codes + Weights::unit_bytes;
-        multiply_group<1>(form[1], group + 1, rest + 1, lines, next, lines.factors, turns, sums);
+        turns.template multiply<1>(form[1], group + 1, rest + 1, lines, next, lines.factors);
         before = lines.factors;
         form += kGroupsOfUnit, group += kGroupsOfUnit, rest += kGroupsOfUnit;
         lines.codes = next, lines.factors += Weights::factor_floats, lines.ahead += Weights::unit_bytes;
@@ -497,9 +497,9 @@ void multiply_integers(const FewRowsPass& pass, const Columns& b) {
         multiply_numbers_of(0, b.units, lines);
         multiply_numbers_of(b.units, has_last, last);
     } else if (b.units > 0)
-        multiply_digits<Weights>(row, first, b.units, lines, has_last ? &last : nullptr, sums);
+        multiply_in_units<Weights>(row, first, b.units, lines, has_last ? &last : nullptr, sums);
     else
-        multiply_digits<Weights>(row, first, 1, last, nullptr, sums);
+        multiply_in_units<Weights>(row, first, 1, last, nullptr, sums);
     for (int64_t c = 0; c < b.count; c++) {
         const Lanes lanes[] = {{sums[0][c]}, {sums[1][c]}};
         if (pass.last) finish_sum(pass, b, 0, c, lanes, Order::bytes, scale);
