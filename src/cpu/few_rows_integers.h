@@ -51,7 +51,7 @@ constexpr int kGroupLanes = 8, kGroupsOfUnit = int(kLanes) / kGroupLanes, kPoint
 constexpr int64_t kGroupBytes = 32;  // of codes
 constexpr int64_t kMostGroups = kMostDepth / kUnit * kGroupsOfUnit;
 
-// A group of a row in fixed point, but for its third digit: three lines of a cache, since L1 has to hold the row beside
+// Holds the first two digits of a group of a row in fixed point, in three lines of a cache: L1 has to hold the row beside
 // codes that pass by.
 struct alignas(64) IntegerGroup {
     uint8_t digits[2][2][kGroupBytes];  // the first has the upper bits; those for lower halves of bytes, and for upper ones
@@ -59,13 +59,14 @@ struct alignas(64) IntegerGroup {
     int16_t weights[kGroupBytes / 2];   // what sums of the second digit are multiplied by, for 16 bits of codes each
 };
 
-// What few groups have: a third digit, whose sums are taken as they are, or numbers in place of digits.
+// Holds what a group in another form than two digits has beside its IntegerGroup: the third digit, whose weight is one, or
+// fp32 numbers in place of all digits.
 union alignas(32) RestOfGroup {
     uint8_t digit[2][kGroupBytes];
     float numbers[kUnitVectors][kGroupLanes];  // divided by the last bit of the fixed point, and by 2^24
 };
 
-// A row in fixed point.
+// Holds a row in fixed point: groups 2u and 2u + 1 belong to unit u.
 struct IntegerRow {
     int64_t k;   // where it begins in the contraction
     float unit;  // what runs are multiples of: half the last bit of the fixed point, since codes pick twice their values
@@ -162,7 +163,7 @@ MXQ_HD void store_numbers(const float* unit, int group, float scale, float (&to)
 struct GroupOfIntegers {
     // Reads a group of a unit, whose numbers times per_last are integers.
     MXQ_HD GroupOfIntegers(const float* unit, int group, float per_last) {
-        EightBits sum = {}, any = {};  // which may wrap, of groups that are not exact in any case
+        EightBits sum = {}, any = {};  // both wrap only in groups that have bits above the fixed point
         EightInts lost = {};
         for (int n = 0; n < kUnitVectors; n++) {
             const EightBits bits = (EightBits)load_group(unit + n * kLanes, group);
@@ -179,7 +180,7 @@ struct GroupOfIntegers {
     }
 
     EightInts numbers[kUnitVectors];
-    EightInts of_half[2] = {};  // bits that one has of those of a lane's first four codes, and of its others
+    EightInts of_half[2] = {};  // all bits of the numbers of a lane's first four codes, and of its other four
     EightBits signs = {};
     bool is_exact;  // whether runs are
 };
@@ -241,7 +242,7 @@ struct IntegerLines {
     const uint8_t* codes;
     int64_t between;       // bytes from a line to the one beside it
     const float* factors;  // kMostFactors for each line
-    const uint8_t* ahead;  // of lines that lie as far apart, which are prefetched meanwhile
+    const uint8_t* ahead;  // where prefetching begins, in lines that lie at the same distances
 };
 
 // Twice the values of codes, by their bits; in both halves of a vector.
