@@ -11,14 +11,15 @@ namespace mxq::cpu {
 
 namespace {
 
-// Returns how products with plain numbers are made. One and two rows are bound by memory and are as fast in any way.
-// Products with F16 numbers are exact if they have few enough bits. BF16 numbers may be so small or large that products are
-// not exact: some rows pay for a look at that. The bits are the same in all ways.
-Products products_of_plain(const QuantizedPart& a, const QuantizedPart& b, int64_t row_count, const FewRowsKernels& kernels) {
-    if (b.element == Element::F16 && are_exact(a, b)) return row_count > 2 ? Products::fused : Products::scaled;
+// Returns how products with plain numbers are made. Those with F16 numbers are exact if they have few enough bits. BF16
+// numbers may be so small or large that products are not, for which each line is looked at: that pays without a multiply-add
+// with one rounding, and for dot products from six rows on.
+Products products_of_plain(const QuantizedPart& a, const QuantizedPart& b, int64_t row_count,
+                           const FewRowsKernels& kernels) {
     const bool can_be_exact = b.element == Element::Bf16 && significant_bits(a) <= significant_bits(b);
     if (can_be_exact && kernels.packs_dots && row_count > 5) return Products::dots;
-    return can_be_exact && kernels.fuses_bf16 && row_count > 2 ? Products::fused : Products::scaled;
+    const bool is_exact = can_be_exact || (b.element == Element::F16 && are_exact(a, b));
+    return is_exact && !kernels.fuses ? Products::exact : Products::fused;
 }
 
 // Returns how products are made with rows that are not extreme. Factors round the sums that they are applied to, but those
@@ -30,7 +31,7 @@ Products products_of(const QuantizedPart& a, const QuantizedPart& b, int64_t k, 
     if (b.scale_type == ScaleType::None) return products_of_plain(a, b, row_count, kernels);
     if (b.scale_type != ScaleType::E8M0 && k <= is_short) return Products::scaled;
     const int bits = significant_bits(a);
-    return bits <= of_bf16 ? Products::dots : bits + code_bits(b) <= of_fp32 ? Products::fused : Products::rounded;
+    return bits <= of_bf16 ? Products::dots : bits + code_bits(b) <= of_fp32 ? Products::exact : Products::fused;
 }
 
 // Returns whether 32 KiB of rows stay in L1 beside the lines that pass through it.

@@ -16,8 +16,6 @@
 // step that is a function of its own a fifth. keep_here() holds the compiler to that order. docs/performance.md counts the
 // operations.
 #pragma once
-#include <algorithm>
-#include <type_traits>
 #include <utility>
 
 #include "cpu/few_rows_columns.h"
@@ -27,10 +25,10 @@ namespace {
 
 #if !defined(__AVX2__) || defined(__AVX512F__)
 constexpr bool kDecodesAhead = false;  // by other kernels
-template <class Weights, Products products>
+template <class Weights>
 bool multiply_ahead(const FewRowsPass&, const Columns&, float*);
-template <class Weights, Products products>
-bool multiply_plain(const FewRowsPass&, const Columns&, float*);
+template <class Weights>
+void multiply_plain(const FewRowsPass&, const Columns&, float*);
 #else
 constexpr bool kDecodesAhead = true;
 constexpr int kStepRows = 4;
@@ -61,7 +59,7 @@ MXQ_HD Lanes load_weights(const void* unit, int n, int64_t part) {
 
 // Multiplies a part of vector n of the lines with the rows. Runs that begin take their first product as it is. Calls
 // decode(line) for each line, some multiply-adds apart.
-template <class Weights, Products products, int rows, int lines, class Decode>
+template <class Weights, int rows, int lines, class Decode>
 MXQ_HD void multiply_vector(const void* const (&units)[lines], const float* numbers, int n, int64_t part, bool begins,
                             Lanes (&runs)[lines][rows], const Decode& decode) {
     constexpr bool holds_rows = rows < lines;  // or the lines' weights
@@ -71,9 +69,8 @@ MXQ_HD void multiply_vector(const void* const (&units)[lines], const float* numb
     };
     const auto weights_of = [&](int c) __attribute__((always_inline)) { return load_weights<Weights>(units[c], n, part); };
     const auto multiply = [&](int c, int r, const Lanes& row, const Lanes& weights) __attribute__((always_inline)) {
-        constexpr bool is_fused = products == Products::fused;
-        if (is_fused && !begins) return add_product_here(row, weights, runs[c][r]);
-        runs[c][r] = begins ? times(row, weights) : multiply_add<is_fused>(row, weights, runs[c][r]);
+        if (!begins) return add_product_here(row, weights, runs[c][r]);
+        runs[c][r] = times(row, weights);
         keep_here(runs[c][r]);
     };
     if constexpr (holds_rows) {
@@ -102,7 +99,7 @@ MXQ_HD void multiply_vector(const void* const (&units)[lines], const float* numb
 }
 
 // Adds the runs of a line, times their factors, to its sums. Without factors they are the sums.
-template <class Weights, Products products, int rows>
+template <class Weights, int rows>
 MXQ_HD void add_runs([[maybe_unused]] const float* factors, [[maybe_unused]] int section, int64_t part,
                      const Lanes (&runs)[rows], float* sums) {
     [[maybe_unused]] Lanes of_lanes;
@@ -111,10 +108,7 @@ MXQ_HD void add_runs([[maybe_unused]] const float* factors, [[maybe_unused]] int
     for (int r = 0; r < rows; r++) {
         float* const to = sums + r * kLanes + part * kWidth;
         Lanes sum = runs[r];
-        if constexpr (Weights::factors > 0) {
-            constexpr bool is_exact = products == Products::fused && Weights::has_powers_of_two;
-            sum = multiply_add<is_exact>(sum, of_lanes, load_lanes(to));
-        }
+        if constexpr (Weights::factors > 0) sum = multiply_add<Weights::has_powers_of_two>(sum, of_lanes, load_lanes(to));
         store_lanes(sum, to);
     }
 }
@@ -155,7 +149,7 @@ struct DecodeAhead {
 MXQ_HD void reload(float*& stored) { asm("" : "+r"(stored)); }
 
 // Multiplies the lines with so many rows. Calls decode(step) for each line of each part of a vector.
-template <class Weights, Products products, int rows, int lines, class Decode>
+template <class Weights, int rows, int lines, class Decode>
 MXQ_HD void multiply_step(const StepLines<lines>& now, const float* numbers, float* sums, int64_t stride, Decode&& decode) {
     constexpr bool has_factors = Weights::factors > 0;
     constexpr int section = Weights::section;
@@ -172,32 +166,32 @@ MXQ_HD void multiply_step(const StepLines<lines>& now, const float* numbers, flo
 #pragma GCC unroll 8
             for (int v = 0; v < section; v++) {
                 const int n = s * section + v;
-                multiply_vector<Weights, products>(
+                multiply_vector<Weights>(
                     now.units, numbers, n, part, has_factors && v == 0, runs, [&](int line) __attribute__((always_inline)) {
                         decode((part * kUnitVectors + n) * lines + line);
                     });
             }
 #pragma GCC unroll 4
-            for (int c = 0; c < lines; c++) add_runs<Weights, products>(now.factors[c], s, part, runs[c], sums + c * stride);
+            for (int c = 0; c < lines; c++) add_runs<Weights>(now.factors[c], s, part, runs[c], sums + c * stride);
             if (rows > 1) reload(sums);
         }
 }
 
 // Multiplies two lines with so many rows, and decodes nothing.
-template <class Weights, Products products, int rows>
+template <class Weights, int rows>
 void multiply_more(const void* unit_0, const void* unit_1, const float* factors_0, const float* factors_1,
                    const float* numbers, float* sums, int64_t stride) {
-    multiply_step<Weights, products, rows, 2>({{unit_0, unit_1}, {factors_0, factors_1}}, numbers, sums, stride, [](int) {});
+    multiply_step<Weights, rows, 2>({{unit_0, unit_1}, {factors_0, factors_1}}, numbers, sums, stride, [](int) {});
 }
 
 // Multiplies two lines with two rows or more, which are divided evenly.
-template <class Weights, Products products>
+template <class Weights>
 MXQ_HD void multiply_rest(const StepLines<2>& now, const float* numbers, float* sums, int64_t stride, int64_t rest) {
     for (int64_t rows; rest > 0; rest -= rows, numbers += rows * kUnit, sums += rows * kLanes) {
         rows = ceil_div(rest, ceil_div(rest, kStepRows));
-        const auto multiply = rows == 2   ? multiply_more<Weights, products, 2>
-                              : rows == 3 ? multiply_more<Weights, products, 3>
-                                          : multiply_more<Weights, products, 4>;
+        const auto multiply = rows == 2   ? multiply_more<Weights, 2>
+                              : rows == 3 ? multiply_more<Weights, 3>
+                                          : multiply_more<Weights, 4>;
         multiply(now.units[0], now.units[1], now.factors[0], now.factors[1], numbers, sums, stride);
     }
 }
@@ -213,7 +207,7 @@ struct Units {
 // Multiplies the lines with all rows, `lines` of them and the first `rows` rows at a time. `sums` has the sums: those of a
 // line are neighbours. Returns false where there is a NaN that decoding loses. It begins at a line of a cache: its loop took
 // 7% more with four rows of MXFP8 where it began 48 bytes after one.
-template <class Weights, Products products, int rows, int lines>
+template <class Weights, int rows, int lines>
 __attribute__((noinline, aligned(64))) bool multiply_units(const Units& b, const float* numbers, int64_t all_rows,
                                                            float* sums) {
     using E = typename Weights::Element;
@@ -238,14 +232,13 @@ __attribute__((noinline, aligned(64))) bool multiply_units(const Units& b, const
                 now.factors[c] = factors + (line + c) * kMostFactors;
             }
             const uint8_t* const then = line + lines < kStripLines ? codes + (line + lines) * b.between : next;
-            multiply_step<Weights, products, rows, lines>(
-                now, numbers, sums + line * stride, stride,
-                DecodeAhead<Weights, lines>{{then, b.between, to_decode, ahead}, search});
+            multiply_step<Weights, rows, lines>(now, numbers, sums + line * stride, stride,
+                                                DecodeAhead<Weights, lines>{{then, b.between, to_decode, ahead}, search});
             ahead += lines * Weights::unit_bytes;
             std::swap(decoded, to_decode);
             if constexpr (has_rest)
-                multiply_rest<Weights, products>(now, numbers + rows * kUnit, sums + line * stride + rows * kLanes, stride,
-                                                 row_count - rows);
+                multiply_rest<Weights>(now, numbers + rows * kUnit, sums + line * stride + rows * kLanes, stride,
+                                       row_count - rows);
         }
         codes = next;
         // A pass over part of a long contraction multiplies part of each line, whose end is looked for once in four units: up to
@@ -255,34 +248,9 @@ __attribute__((noinline, aligned(64))) bool multiply_units(const Units& b, const
     return !search.found();
 }
 
-// Looks for BF16 numbers whose products may not be exact. Without `searches` it does nothing.
-template <bool searches>
-struct ExactSearch {
-    // Looks at a unit.
-    MXQ_HD void look_at([[maybe_unused]] const uint8_t* unit) {
-        if constexpr (searches)
-#pragma GCC unroll 8
-            for (int i = 0; i < kUnitVectors; i++) {
-                const Words magnitudes = _mm256_and_si256(load_words(unit + i * 32), _mm256_set1_epi16(0x7FFF));
-                smallest = _mm256_min_epu16(smallest, _mm256_add_epi16(magnitudes, _mm256_set1_epi16(-1)));
-                largest = _mm256_max_epu16(largest, magnitudes);
-            }
-    }
-    bool found() const {
-        alignas(32) uint16_t of_smallest[16], of_largest[16];
-        store_words(smallest, of_smallest), store_words(largest, of_largest);
-        return *std::min_element(of_smallest, of_smallest + 16) < kLeastExact - 1 ||
-               *std::max_element(of_largest, of_largest + 16) >= kBeyondExact;
-    }
-    Words smallest = _mm256_set1_epi16(-1);  // of the magnitudes less one: zeros are the largest
-    Words largest = _mm256_setzero_si256();
-};
-
-// Multiplies lines of plain numbers with all rows of the pass. Returns false where products are fused and may not be exact.
-template <class Weights, Products products>
-bool multiply_plain(const FewRowsPass& pass, const Columns& b, float* sums) {
-    constexpr bool is_bf16 = std::is_same_v<Weights, PlainWeights<Bf16> >;
-    ExactSearch<is_bf16 && products == Products::fused> search;
+// Multiplies lines of plain numbers with all rows of the pass.
+template <class Weights>
+void multiply_plain(const FewRowsPass& pass, const Columns& b, float* sums) {
     const float* numbers = pass.rows;
     const int64_t stride = pass.row_count * kLanes;
     const uint8_t* codes[kStripLines];
@@ -291,26 +259,23 @@ bool multiply_plain(const FewRowsPass& pass, const Columns& b, float* sums) {
         if (unit == b.units)
             for (int c = 0; c < kStripLines; c++) codes[c] = b.last[c];
         for (int line = 0; line < kStripLines; line += 2) {
-            for (int c = line; c < line + 2; c++) {
+            for (int c = line; c < line + 2; c++)
                 for (int64_t at = 0; at < Weights::unit_bytes; at += 64) __builtin_prefetch(codes[c] + b.to_next + at, 0, 2);
-                search.look_at(codes[c]);
-            }
             const StepLines<2> now = {{codes[line], codes[line + 1]}, {}};
-            multiply_rest<Weights, products>(now, numbers, sums + line * stride, stride, pass.row_count);
+            multiply_rest<Weights>(now, numbers, sums + line * stride, stride, pass.row_count);
         }
         for (int c = 0; c < kStripLines; c++) codes[c] += Weights::unit_bytes;
     }
-    return !search.found();
 }
 
 // Multiplies the lines with all rows of the pass: whole units, and then the last one, where it is none.
-template <class Weights, Products products>
+template <class Weights>
 bool multiply_ahead(const FewRowsPass& pass, const Columns& b, float* sums) {
     const int64_t rows = ceil_div(pass.row_count, ceil_div(pass.row_count, kStepRows));
-    const auto multiply = rows == 1   ? multiply_units<Weights, products, 1, 4>
-                          : rows == 2 ? multiply_units<Weights, products, 2, 4>
-                          : rows == 3 ? multiply_units<Weights, products, 3, 2>
-                                      : multiply_units<Weights, products, 4, 2>;
+    const auto multiply = rows == 1   ? multiply_units<Weights, 1, 4>
+                          : rows == 2 ? multiply_units<Weights, 2, 4>
+                          : rows == 3 ? multiply_units<Weights, 3, 2>
+                                      : multiply_units<Weights, 4, 2>;
     bool is_done = true;
     if (b.units > 0)
         is_done = multiply({b.codes[0], b.codes[1] - b.codes[0], b.factors[0], b.units, b.to_next}, pass.rows,

@@ -33,10 +33,9 @@ MXQ_HD void multiply_then_scale(const uint8_t* codes, const float* factors, cons
     };
     const auto end = [&](int n) __attribute__((always_inline)) {
         if (n % Weights::section != 0) return;
-        constexpr bool is_exact = products <= Products::fused && Weights::has_powers_of_two;
         const Lanes of_lanes = Weights::factors_of(factors, n / Weights::section - 1, part);
 #pragma GCC unroll 8
-        for (int r = 0; r < rows; r++) *sums[r] = multiply_add<is_exact>(run[r], of_lanes, *sums[r]);
+        for (int r = 0; r < rows; r++) *sums[r] = multiply_add<Weights::has_powers_of_two>(run[r], of_lanes, *sums[r]);
     };
 #if defined(__AVX512BF16__)
     if constexpr (products == Products::dots)
@@ -54,7 +53,7 @@ MXQ_HD void multiply_then_scale(const uint8_t* codes, const float* factors, cons
         codes, part, [&](int n, Lanes values) __attribute__((always_inline)) {
             multiply(
                 n, [&](int r) __attribute__((always_inline)) {
-                    run[r] = multiply_add<products == Products::fused>(
+                    run[r] = multiply_add<products == Products::exact>(
                         row_lanes<products>(numbers + r * kRowFloats<products>, n), values, run[r]);
                 });
             end(n + 1);
@@ -82,7 +81,7 @@ MXQ_HD void scale_then_multiply(const uint8_t* codes, const float* factors, cons
                 values = times(values, Weights::factors_of(factors, n / Weights::section, part));
 #pragma GCC unroll 8
             for (int r = 0; r < rows; r++)
-                *sums[r] = multiply_add<products == Products::fused>(
+                *sums[r] = multiply_add<products == Products::exact>(
                     row_lanes<products>(numbers + r * kRowFloats<products>, n), values, *sums[r]);
         });
 }
@@ -111,29 +110,27 @@ constexpr bool kPrefetchesInTurns = Weights::unit_bytes > 96;
 #if defined(__AVX512F__)
 template <class Weights, int rows>
 constexpr bool kTakesLinesInTurns<Weights, Products::fused, rows> = rows <= 2 && has_codes<Weights>;
-template <class Weights, int rows>
-constexpr bool kTakesLinesInTurns<Weights, Products::rounded, rows> = rows <= 2 && has_codes<Weights>;
 
 // Adds the runs of a section of four lines, times their factors, to the sums.
-template <class Weights, Products products, int rows>
+template <class Weights, int rows>
 MXQ_HD void add_section(const float* const (&factors)[kStripLines], int section, const Lanes (&runs)[kStripLines][rows],
                         Lanes (&sums)[kStripLines][rows]) {
-    constexpr bool is_exact = products == Products::fused && Weights::has_powers_of_two;
 #pragma GCC unroll 4
     for (int c = 0; c < kStripLines; c++) {
         const Lanes of_lanes = Weights::factors_of(factors[c], section, 0);
 #pragma GCC unroll 2
-        for (int r = 0; r < rows; r++) sums[c][r] = multiply_add<is_exact>(runs[c][r], of_lanes, sums[c][r]);
+        for (int r = 0; r < rows; r++)
+            sums[c][r] = multiply_add<Weights::has_powers_of_two>(runs[c][r], of_lanes, sums[c][r]);
     }
 }
 
 // Multiplies a unit of four lines of codes with the rows: two vectors of each line in turns. Without factors runs are the
 // sums.
-template <class Weights, Products products, int rows>
+template <class Weights, int rows>
 MXQ_HD void multiply_in_turns(const uint8_t* const (&codes)[kStripLines], int64_t to_next,
                               [[maybe_unused]] const float* const (&factors)[kStripLines], const float* numbers,
                               Lanes (&sums)[kStripLines][rows]) {
-    constexpr bool is_fused = products == Products::fused, has_factors = Weights::factors > 0;
+    constexpr bool has_factors = Weights::factors > 0;
     PairDecoder<typename Weights::Element> decoders[kStripLines];
     Lanes runs[kStripLines][rows];
 #pragma GCC unroll 4
@@ -141,8 +138,8 @@ MXQ_HD void multiply_in_turns(const uint8_t* const (&codes)[kStripLines], int64_
         Lanes upper[rows], lower[rows];
 #pragma GCC unroll 2
         for (int r = 0; r < rows; r++) {
-            upper[r] = in_register(row_lanes<products>(numbers + r * kRowFloats<products>, n));
-            lower[r] = in_register(row_lanes<products>(numbers + r * kRowFloats<products>, n + 1));
+            upper[r] = in_register(row_lanes<Products::fused>(numbers + r * kUnit, n));
+            lower[r] = in_register(row_lanes<Products::fused>(numbers + r * kUnit, n + 1));
         }
         const bool begins = has_factors && n % Weights::section == 0;
 #pragma GCC unroll 4
@@ -152,13 +149,12 @@ MXQ_HD void multiply_in_turns(const uint8_t* const (&codes)[kStripLines], int64_
 #pragma GCC unroll 2
             for (int r = 0; r < rows; r++) {
                 Lanes& to = has_factors ? runs[c][r] : sums[c][r];
-                to = begins ? times(upper[r], decoders[c].upper) : multiply_add<is_fused>(upper[r], decoders[c].upper, to);
-                to = in_register(multiply_add<is_fused>(lower[r], decoders[c].lower, to));
+                to = begins ? times(upper[r], decoders[c].upper) : multiply_add<false>(upper[r], decoders[c].upper, to);
+                to = in_register(multiply_add<false>(lower[r], decoders[c].lower, to));
             }
         }
         if constexpr (has_factors)
-            if ((n + 2) % Weights::section == 0)
-                add_section<Weights, products, rows>(factors, n / Weights::section, runs, sums);
+            if ((n + 2) % Weights::section == 0) add_section<Weights>(factors, n / Weights::section, runs, sums);
     }
 }
 #endif
@@ -191,7 +187,7 @@ bool multiply_block(const FewRowsPass& pass, const Columns& b, float* strip) {
             if constexpr (kTakesLinesInTurns<Weights, products, rows>) {
                 const float* factors[kStripLines];
                 for (int c = 0; c < kStripLines; c++) factors[c] = b.factors[c] + unit * Weights::factor_floats;
-                multiply_in_turns<Weights, products, rows>(codes, b.to_next, factors, numbers, sums[part]);
+                multiply_in_turns<Weights>(codes, b.to_next, factors, numbers, sums[part]);
             } else {
 #pragma GCC unroll 4
                 for (int c = 0; c < kStripLines; c++) {

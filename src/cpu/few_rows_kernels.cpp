@@ -10,12 +10,15 @@
 //
 // The order of a sum is fixed. Lanes sum the products of a unit's codes that share a factor, in the order of code_at()
 // (few_rows_weights.h), and add that times the factor to their sums; at the end lanes are added as a tree (cpu/lanes.h).
-// Neither threads nor passes nor the width of vectors touch it. Products with codes are exact for rows of BF16, F16 and MX,
-// so that fused multiply-adds and BF16 dot products (vdpbf16ps) give the bits of plain ones: that instruction adds the
-// product of the upper numbers, then that of the lower ones, each sum rounded to nearest, on AMD as on Intel (both were
-// compared with two fp32 multiply-adds in millions of draws). It takes subnormals as zero, but there are none: rows have no
-// value below 2^-71 (extreme ones go another way), codes none below 2^-16, and sums of their products are multiples of the
-// product of their last bits. Lines of BF16 numbers that have smaller ones go another way, too (are_exact(), ExactSearch).
+// Neither threads nor passes nor the width of vectors touch it. A product, or a sum times its factor, is added with one
+// rounding. Scalar code, which may have no instruction for that, multiplies and adds where products are exact, as those with
+// codes are for rows of BF16, F16 and MX, and does the others in double (fused_multiply_add()).
+//
+// BF16 dot products (vdpbf16ps) give the same bits where products are exact: that instruction adds the product of the upper
+// numbers, then that of the lower ones, each sum rounded to nearest, on AMD as on Intel (both were compared with two fp32
+// multiply-adds in millions of draws). It takes subnormals as zero, but there are none: rows have no value below 2^-71
+// (extreme ones go another way), codes none below 2^-16, and sums of their products are multiples of the product of their
+// last bits. Lines of BF16 numbers that have smaller ones go another way, too (are_exact()).
 // Integers give the same bits where sums are exact. VNNI, which adds products of bytes, gained too little there
 // (docs/performance.md). AMX sums 32 products at a time in an order that no other instruction set could follow at speed.
 //
@@ -72,7 +75,7 @@ MXQ_HD void multiply_turns(const uint8_t* const (&lines)[columns], const Columns
                 const Lanes weights = Weights::load(lines[c] + from * vector_bytes, n - from, part);
 #pragma GCC unroll 2
                 for (int r = 0; r < rows; r++)
-                    sums[r][c] = multiply_add<products == Products::fused>(row[r], weights, sums[r][c]);
+                    sums[r][c] = multiply_add<products == Products::exact>(row[r], weights, sums[r][c]);
             }
         }
     }
@@ -204,13 +207,11 @@ const Kernel& kernel_for(Products products) {
 #if defined(__AVX512BF16__)
     if (products == Products::dots) return kernel<Weights, Products::dots>;
 #endif
-#if defined(__AVX2__)
-    if constexpr (Weights::can_be_exact)
-        if (products == Products::fused) return kernel<Weights, Products::fused>;
-#endif
     if constexpr (Weights::factors > 0)
-        if (products < Products::scaled) return kernel<Weights, Products::rounded>;
-    return kernel<Weights, Products::scaled>;
+        if (products == Products::scaled) return kernel<Weights, Products::scaled>;
+    if constexpr (!kFuses)
+        if (products <= Products::exact) return kernel<Weights, Products::exact>;
+    return kernel<Weights, Products::fused>;
 }
 
 // Tells whether one fp32 scale stands for a whole line.
@@ -218,8 +219,10 @@ bool has_line_scale(const QuantizedPart& part) {
     return part.scale_type == ScaleType::F32 && part.layout.block == MXQ_MAX_DIM;
 }
 
-// Returns the kernel for decoded lines beside rows in this order.
+// Returns the kernel for decoded lines beside rows in this order. Their products may leave the range in which they are
+// exact.
 const Kernel& kernel_of_values(Order order, Products products) {
+    if (products == Products::exact) products = Products::fused;
     return order == Order::nibbles ? kernel_for<DecodedWeights<Order::nibbles>>(products)
            : order == Order::pairs ? kernel_for<DecodedWeights<Order::pairs>>(products)
                                    : kernel_for<DecodedWeights<Order::bytes>>(products);
@@ -237,7 +240,7 @@ const Kernel& kernel_of_codes(const QuantizedPart& b, Products products) {
 }
 
 const Kernel& kernel_of(const QuantizedPart& b, Products products) {
-    if (b.element == Element::F32) return kernel<PlainWeights<float>, Products::scaled>;
+    if (b.element == Element::F32) return kernel<PlainWeights<float>, Products::fused>;
     if (b.element == Element::F16) return kernel_for<PlainWeights<F16>>(products);
     if (b.element == Element::Bf16) return kernel_for<PlainWeights<Bf16>>(products);
     const Kernel* found = with_element(b.element, [&]<class E>(E) { return &kernel_of_codes<E>(b, products); });
@@ -259,7 +262,7 @@ void make_integers_for([[maybe_unused]] FewRowsPass& pass, [[maybe_unused]] cons
     pass.integers = nullptr;
 #if defined(__AVX2__) && !defined(__AVX512F__)
     static_assert(sizeof(IntegerRow) <= kIntegerRoom);
-    const bool has_codes = b.element == Element::E2M1 && pass.products == Products::fused;
+    const bool has_codes = b.element == Element::E2M1 && pass.products == Products::exact;
     if (!has_codes || pass.row_count > 1 || pass.stride < kLinesForIntegers) return;
     IntegerRow& row = *static_cast<IntegerRow*>(pass.integer_room);
     if (make_integers(pass, significant_bits(a), row)) pass.integers = &row;
@@ -288,7 +291,7 @@ void prepare(FewRowsPass& pass, const OperandLines& a, const QuantizedPart& b, u
 #if defined(__AVX512BF16__)
     if (pass.products == Products::dots) pack_pairs(pass.rows, round_up(pass.depth, kUnit) * pass.row_count);
 #else
-    if (pass.products == Products::dots) pass.products = Products::fused;
+    if (pass.products == Products::dots) pass.products = Products::exact;
 #endif
     make_integers_for(pass, a.part, b);
 }
@@ -418,11 +421,10 @@ private:
     }
 
     // Tells which lines of BF16 numbers have exact products with the rows of this pass. Returns whether all have, or
-    // products are rounded in any case, or lines are looked at where they are multiplied. Such lines have no factors, and
-    // are never known to have values in range.
+    // products need not be exact. Such lines have no factors, and are never known to have values in range.
     bool read_numbers(const Group& group, uint8_t* unsafe, bool* safe) {
         for (int64_t i = 0; i < group.count; i++) unsafe[group.line(i)] = 1, safe[i] = true;
-        if (b_.part.element != Element::Bf16 || pass_.products != Products::dots) return true;
+        if (b_.part.element != Element::Bf16 || pass_.products > Products::exact) return true;
         bool all = true;
         for (int64_t i = 0; i < group.count; i++)
             all &= safe[i] = are_exact(line_of(b_.part, 0, b_.first + group.line(i), pass_.k), pass_.depth);
@@ -510,7 +512,7 @@ private:
         Columns columns{};
         columns.units = ceil_div(pass_.depth, kUnit);
         columns.first = line, columns.apart = 1, columns.count = 1;
-        for (int64_t i = 0; i < width_; i++) {
+        for (int64_t i = 0; i < kFewColumns; i++) {
             columns.codes[i] = reinterpret_cast<const uint8_t*>(pass_.values);
             columns.line_factor[i] = line_factor(b_.first + line);
         }
@@ -568,6 +570,6 @@ constexpr bool kPacksDots = true;
 constexpr bool kPacksDots = false;
 #endif
 
-const FewRowsKernels MXQ_TABLE(MXQ_ISA) = {kPacksDots, kDecodesAhead, kRegisterRows, prepare, multiply};
+const FewRowsKernels MXQ_TABLE(MXQ_ISA) = {kPacksDots, kFuses, kRegisterRows, prepare, multiply};
 
 }  // namespace mxq::cpu

@@ -5,13 +5,14 @@
 
 namespace mxq::cpu {
 
-// How products of a row's values with codes times factors are made. Where products with codes are exact, the first three
-// give the same bits; they sum them over the codes that have the same factors, and apply the factors to these sums.
+// How products of a row's values with codes times factors are made. A product is added to its sum with one rounding. The
+// first three sum the products of codes that have the same factors, and apply the factors to these sums; where products are
+// exact they give the same bits.
 enum class Products {
-    dots,     // exact products of BF16 values with codes, in dot products of two where there are such instructions
-    fused,    // exact products
-    rounded,  // products are rounded before they are added
-    scaled    // factors are applied to codes
+    dots,   // exact products of BF16 values with codes, in dot products of two where there are such instructions
+    exact,  // exact products
+    fused,  // any products
+    scaled  // factors are applied to codes
 };
 
 // Rows of A that are multiplied with every line of B that is read, over codes [k, k + depth) of the contraction.
@@ -42,7 +43,7 @@ constexpr size_t kIntegerRoom = size_t(128) << 10;
 
 struct FewRowsKernels {
     bool packs_dots;  // whether rows of dot products are pairs of BF16
-    bool fuses_bf16;  // whether lines of BF16 numbers are looked at while they are multiplied, for exact products
+    bool fuses;       // whether there is a multiply-add with one rounding, so that exact products gain nothing
     int64_t
         register_rows;  // beside plain numbers so many rows have their sums in registers, and read all of L1 for each line
 

@@ -30,7 +30,7 @@ struct Method {
     Products products;
     bool is_packed;  // whether vectors of weights have pairs of BF16
     int section;     // how many vectors have the same factors, which are applied to sums; 0: there are none
-    bool is_exact;   // whether factors are powers of two
+    bool has_powers_of_two;  // whether factors are
 
     constexpr int vectors() const { return is_packed ? kUnitVectors / 2 : kUnitVectors; }
     constexpr int sections() const { return section > 0 ? vectors() / section : 0; }
@@ -40,8 +40,7 @@ template <class Weights, Products products>
 constexpr Method method_of() {
     constexpr bool is_packed = products == Products::dots && Weights::has_words;
     if constexpr (Weights::factors > 0 && products != Products::scaled) {
-        constexpr bool is_exact = products <= Products::fused && Weights::has_powers_of_two;
-        return {products, is_packed, is_packed ? Weights::section / 2 : Weights::section, is_exact};
+        return {products, is_packed, is_packed ? Weights::section / 2 : Weights::section, Weights::has_powers_of_two};
     }
     return {products, is_packed, 0, false};
 }
@@ -90,7 +89,7 @@ MXQ_HD Lanes add_products(const Lanes& row, const Lanes& weights, const Lanes& s
 #if defined(__AVX512BF16__)
     if constexpr (method.is_packed) return {_mm512_dpbf16_ps(sum.all, __m512bh(weights.all), __m512bh(row.all))};
 #endif
-    return multiply_add<method.products == Products::fused>(row, weights, sum);
+    return multiply_add<method.products == Products::exact>(row, weights, sum);
 }
 
 // Multiplies vectors [first, first + kHeld) of kHeldLines lines with a part of all rows. Sums of a line are `stride` floats
@@ -126,7 +125,8 @@ MXQ_HD void multiply_held(const DecodedUnit& unit, int line, const float* row, i
                 to = add_products<method>(numbers, held[c][v], to);
                 if constexpr (has_factors)
                     if ((first + v + 1) % method.section == 0) {
-                        sum[c] = multiply_add<method.is_exact>(run[c], factors[c][(first + v) / method.section], sum[c]);
+                        sum[c] =
+                            multiply_add<method.has_powers_of_two>(run[c], factors[c][(first + v) / method.section], sum[c]);
                         run[c] = no_lanes();
                     }
             }
@@ -183,9 +183,9 @@ template <class Weights, Products products>
 bool multiply_rows(const FewRowsPass& pass, const Columns& b) {
     constexpr bool scales_codes = Weights::factors > 0 && products == Products::scaled;
     if constexpr (kDecodesAhead && has_codes<Weights> && !scales_codes) {
-        return multiply_ahead<Weights, products>(pass, b, pass.strip);
+        return multiply_ahead<Weights>(pass, b, pass.strip);
     } else if constexpr (kDecodesAhead && is_plain<Weights>) {
-        return multiply_plain<Weights, products>(pass, b, pass.strip);
+        return multiply_plain<Weights>(pass, b, pass.strip), true;
     } else {
         constexpr int block_rows = has_codes<Weights> ? kBlockRows<products> : 0;
         if constexpr (block_rows > 0)

@@ -7,7 +7,6 @@
 //     section           how many vectors have the same factors
 //     fold              a power of two that factors are multiplied by beforehand, since values come out that much smaller
 //     scale             the same, but sums are multiplied by it
-//     can_be_exact      whether products with rows of few enough bits are exact
 //     decode            calls use(n, values) for each vector n of a unit, in order, but for the factors
 //     decode_words      where has_words: calls use(s, pairs) for every two vectors: 2 s is in the upper
 //                       halves of pairs of BF16
@@ -140,8 +139,8 @@ struct QuantizedWeights : UnitDecoder<E> {
     static constexpr int64_t factor_floats = block == kNvBlock ? floats_of_e4m3(factors) : factors;
     static constexpr int64_t sections = block == kMxBlock && E::bits > 4 ? 2 : 1;
     static constexpr int64_t section = kUnitVectors / sections;
+    static constexpr bool has_words = true;
     static constexpr bool has_powers_of_two = block == kMxBlock;
-    static constexpr bool has_words = true, can_be_exact = true;
     static_assert(block != kNvBlock || kFold<E> == 0, "scales of NVFP4 are factors as they are");
     static constexpr float fold = float(1 << kFold<E>), scale = block == kNvBlock ? 1 << kFoldOfScales : 1;
     static constexpr bool loses_nan = kLosesNan<E>;
@@ -184,7 +183,7 @@ struct LineWeights : UnitDecoder<E> {
     static constexpr Order order = Order::bytes;
     static constexpr int64_t unit_bytes = kUnit * E::bits / 8, factors = 0, factor_floats = 0;
     static constexpr int64_t section = kUnitVectors;
-    static constexpr bool has_words = true, can_be_exact = true;
+    static constexpr bool has_words = true;
     static constexpr float fold = 1, scale = float(1 << kFold<E>);
     static constexpr bool loses_nan = kLosesNan<E>;
 };
@@ -197,7 +196,7 @@ struct PlainWeights {
     static constexpr Order order = Order::sixteens;
     static constexpr int64_t unit_bytes = kUnit * int64_t(sizeof(T));
     static constexpr int64_t factors = 0, factor_floats = 0, section = kUnitVectors;
-    static constexpr bool has_words = false, can_be_exact = sizeof(T) == sizeof(F16);
+    static constexpr bool has_words = false;
     static constexpr float fold = 1, scale = 1;
     static constexpr bool loses_nan = false;
 
@@ -217,7 +216,7 @@ struct PlainWeights<Bf16> {
     static constexpr Order order = Order::pairs;
     static constexpr int64_t unit_bytes = kUnit * int64_t(sizeof(Bf16));
     static constexpr int64_t factors = 0, factor_floats = 0, section = kUnitVectors;
-    static constexpr bool has_words = true, can_be_exact = true;
+    static constexpr bool has_words = true;
     static constexpr float fold = 1, scale = 1;
     static constexpr bool loses_nan = false;
 
@@ -263,7 +262,7 @@ struct DecodedWeights {
     static constexpr Order order = of_codes;
     static constexpr int64_t unit_bytes = kUnit * int64_t(sizeof(float));
     static constexpr int64_t factors = 0, factor_floats = 0;
-    static constexpr bool has_words = false, can_be_exact = false;
+    static constexpr bool has_words = false;
     static constexpr float fold = 1, scale = 1;
     static constexpr bool loses_nan = false;
 

@@ -17,6 +17,13 @@ namespace {
 
 constexpr int64_t kLanes = 16;
 
+// Whether there is a multiply-add with one rounding.
+#if defined(__FP_FAST_FMAF)
+constexpr bool kFuses = true;
+#else
+constexpr bool kFuses = false;
+#endif
+
 #if defined(__AVX512F__)
 // Masks all lanes. GCC 12 warns of an uninitialized value in intrinsics without a mask.
 constexpr __mmask16 kAll = 0xFFFF;
@@ -29,7 +36,6 @@ MXQ_HD Lanes load_lanes(const float* from) { return {_mm512_loadu_ps(from)}; }
 MXQ_HD Lanes same_lanes(const float* from) { return {_mm512_set1_ps(*from)}; }
 MXQ_HD void store_lanes(const Lanes& lanes, float* to) { _mm512_storeu_ps(to, lanes.all); }
 MXQ_HD Lanes times(const Lanes& a, const Lanes& b) { return {_mm512_mul_ps(a.all, b.all)}; }
-MXQ_HD Lanes plus(const Lanes& a, const Lanes& b) { return {_mm512_add_ps(a.all, b.all)}; }
 
 // Keeps the compiler from loading a vector again for each use, and from computing it where it is used.
 MXQ_HD Lanes in_register(Lanes lanes) {
@@ -37,12 +43,10 @@ MXQ_HD Lanes in_register(Lanes lanes) {
     return lanes;
 }
 
-// Returns sum + a * b, with one rounding if `fused` and the instruction set has it, else with two. GCC moves chains of
-// additions to where their sum is stored, and so all that they add to memory, unless each sum is in a register.
-template <bool fused>
+// Returns sum + a * b, with one rounding. Only hosts without an instruction for that look at whether products are exact.
+template <bool exact>
 MXQ_HD Lanes multiply_add(const Lanes& a, const Lanes& b, const Lanes& sum) {
-    if constexpr (fused) return {_mm512_fmadd_ps(a.all, b.all, sum.all)};
-    return in_register(plus(sum, times(a, b)));
+    return {_mm512_fmadd_ps(a.all, b.all, sum.all)};
 }
 
 // Returns for each lane the one of sixteen numbers that its index names.
@@ -58,15 +62,13 @@ MXQ_HD Lanes load_lanes(const float* from) { return {_mm256_loadu_ps(from)}; }
 MXQ_HD Lanes same_lanes(const float* from) { return {_mm256_broadcast_ss(from)}; }
 MXQ_HD void store_lanes(const Lanes& lanes, float* to) { _mm256_storeu_ps(to, lanes.all); }
 MXQ_HD Lanes times(const Lanes& a, const Lanes& b) { return {_mm256_mul_ps(a.all, b.all)}; }
-MXQ_HD Lanes plus(const Lanes& a, const Lanes& b) { return {_mm256_add_ps(a.all, b.all)}; }
 MXQ_HD Lanes in_register(Lanes lanes) {
     asm("" : "+v"(lanes.all));
     return lanes;
 }
-template <bool fused>
+template <bool exact>
 MXQ_HD Lanes multiply_add(const Lanes& a, const Lanes& b, const Lanes& sum) {
-    if constexpr (fused) return {_mm256_fmadd_ps(a.all, b.all, sum.all)};
-    return in_register(plus(sum, times(a, b)));
+    return {_mm256_fmadd_ps(a.all, b.all, sum.all)};
 }
 
 // Returns two neighbours again and again.
@@ -93,20 +95,31 @@ MXQ_HD Lanes same_lanes(const float* from) {
 MXQ_HD void store_lanes(const Lanes& lanes, float* to) {
     for (int64_t i = 0; i < kLanes; i++) to[i] = lanes.all[i];
 }
+// Four lanes. GCC does not find such vectors by itself in functions as large as those that use lanes.
+typedef float FourLanes __attribute__((vector_size(16)));
+MXQ_HD FourLanes four_of(const Lanes& lanes, int64_t first) {
+    FourLanes four;
+    memcpy(&four, lanes.all + first, sizeof four);
+    return four;
+}
 MXQ_HD Lanes times(const Lanes& a, const Lanes& b) {
     Lanes products;
-    for (int64_t i = 0; i < kLanes; i++) products.all[i] = multiply_rn(a.all[i], b.all[i]);
+    for (int64_t i = 0; i < kLanes; i += 4) {
+        const FourLanes four = four_of(a, i) * four_of(b, i);
+        memcpy(products.all + i, &four, sizeof four);
+    }
     return products;
 }
-MXQ_HD Lanes plus(const Lanes& a, const Lanes& b) {
-    Lanes sums;
-    for (int64_t i = 0; i < kLanes; i++) sums.all[i] = add_rn(a.all[i], b.all[i]);
-    return sums;
-}
 MXQ_HD Lanes in_register(const Lanes& lanes) { return lanes; }
-template <bool>
+template <bool exact>
 MXQ_HD Lanes multiply_add(const Lanes& a, const Lanes& b, const Lanes& sum) {
-    return plus(sum, times(a, b));
+    Lanes sums;
+    for (int64_t i = 0; !exact && i < kLanes; i++) sums.all[i] = fused_multiply_add(a.all[i], b.all[i], sum.all[i]);
+    for (int64_t i = 0; exact && i < kLanes; i += 4) {
+        const FourLanes four = four_of(sum, i) + four_of(a, i) * four_of(b, i);
+        memcpy(sums.all + i, &four, sizeof four);
+    }
+    return sums;
 }
 MXQ_HD Lanes pick_lanes(const float* from, const int32_t* index) {
     Lanes lanes;

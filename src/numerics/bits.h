@@ -75,6 +75,22 @@ MXQ_HD float reciprocal_rn(float a) {
 #endif
 }
 
+// Returns a * b + c with one rounding. Hosts without an instruction for it add in double, where the product is exact, and
+// round an inexact sum to odd: its last bit then tells fp32's rounding that it is no tie.
+MXQ_HD float fused_multiply_add(float a, float b, float c) {
+#if defined(__CUDA_ARCH__)
+    return __fmaf_rn(a, b, c);
+#elif defined(__FP_FAST_FMAF)
+    return __builtin_fmaf(a, b, c);
+#else
+    const double product = double(a) * double(b), sum = product + double(c), of_c = sum - product;
+    const double lost = (product - (sum - of_c)) + (double(c) - of_c);  // exact, or NaN where the sum is infinite or NaN
+    const int64_t bits = __builtin_bit_cast(int64_t, sum);
+    const int64_t to_lost = ((__builtin_bit_cast(int64_t, lost) ^ bits) >> 63) | 1, if_even = (bits & 1) - 1;
+    return float(__builtin_fabs(lost) > 0 ? __builtin_bit_cast(double, bits + (to_lost & if_even)) : sum);
+#endif
+}
+
 constexpr float kFloatMax = 0x1.fffffep+127f;
 
 // Returns min(value, FLT_MAX), where the minimum of NaN and y is y.

@@ -109,15 +109,6 @@ MXQ_HD bool can_estimate(float amax, const ErrorScale& four, const ErrorScale& s
     return below & ((amax == 0) | ((amax >= 0x1p-50f) & (six.multiplier != 0)));
 }
 
-// Returns a * b + c with one rounding.
-MXQ_HD float fused_multiply_add(float a, float b, float c) {
-#if defined(__CUDA_ARCH__)
-    return __fmaf_rn(a, b, c);
-#else
-    return __builtin_fmaf(a, b, c);
-#endif
-}
-
 // Rounds a magnitude below 7, which is given times 2^-14 as is what it returns, to the value of its E2M1 code, or to 8.
 MXQ_HD float round_small_to_e2m1(float product) {
     constexpr uint32_t shift = 22u << 23, least = __builtin_bit_cast(uint32_t, 0x1.8p22f * ErrorScale::one);

@@ -181,6 +181,8 @@ TEST_CASE("edges: a context tells the instruction set that it uses", "[cpu]") {
     CHECK(ends_with(description_under("avx512bw"), with_bw));
     CHECK(ends_with(description_under("avx512"), with_vbmi));
     CHECK(ends_with(description_under("avx512bf16"), avx512bf16 ? ", avx512bf16" : with_vbmi));
+    const bool has_slow_dots = __builtin_cpu_is("intel");
+    CHECK(ends_with(description_under(""), avx512bf16 && !has_slow_dots ? ", avx512bf16" : with_vbmi));
 #endif
 }
 
@@ -224,8 +226,8 @@ MXQ_EACH_DEVICE("edges: groups without rows have the scale of their tensor") {
 
 namespace {
 
-// Checks that every sum of `count` rows of A and one of B is Inf under each instruction set. Returns how many of these ran.
-int check_infinite(mxq_tensor* a, mxq_tensor* b, size_t count) {
+// Checks every sum of `count` rows of A and one of B under each instruction set. Returns how many of these ran.
+int check_sums(mxq_tensor* a, mxq_tensor* b, size_t count, float expected) {
     const auto d = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, static_cast<int64_t>(count), 1});
     int ran = 0;
     for (const char* isa : {"scalar", "avx2", "avx512bw", "avx512", "avx512bf16"}) {
@@ -233,7 +235,7 @@ int check_infinite(mxq_tensor* a, mxq_tensor* b, size_t count) {
         oracle::Floats sums(count, 0.0f);
         ok(mxq_tensor_set_data(d, sums.data(), 4 * count));
         ok(mxq_gemm(context_under(isa), nullptr, a, b, d, nullptr, 0, nullptr));
-        CHECK(sums == oracle::Floats(count, std::numeric_limits<float>::infinity()));
+        CHECK(sums == oracle::Floats(count, expected));
         ++ran;
     }
     return ran;
@@ -241,8 +243,8 @@ int check_infinite(mxq_tensor* a, mxq_tensor* b, size_t count) {
 
 }  // namespace
 
-// 2^64 * 2^64 is Inf before it is added to -1.875 * 2^127; one rounding of both would give 2^124. One row, a few and many have
-// kernels of their own.
+// 2^64 * 2^64 is Inf before it is added to -1.875 * 2^127, in another lane beside few rows; one rounding of both would give
+// 2^124. One row, a few and many have kernels of their own.
 TEST_CASE("edges: a product beyond fp32's range is Inf on every instruction set", "[cpu]") {
     int ran = 0;
     for (const int64_t rows : {1, 5, 33}) {
@@ -254,9 +256,69 @@ TEST_CASE("edges: a product beyond fp32's range is Inf on every instruction set"
                    b = testing::make_quantized({}, {std::nullopt, 1, 32}, false);
         ok(mxq_tensor_set_part(a, MXQ_PART_ROWWISE, a_codes.data(), a_codes.size(), scales.data(), count));
         ok(mxq_tensor_set_part(b, MXQ_PART_ROWWISE, b_codes.data(), 32, scales.data(), 1));
-        ran += check_infinite(a, b, count);
+        ran += check_sums(a, b, count, std::numeric_limits<float>::infinity());
     }
     CHECK(ran == 15);
+}
+
+namespace {
+
+constexpr int64_t kInexactDepth = 128;
+
+// Multiplies 1.125 + 2^-23 by -1 and 1 + 2^-23 by 1.125 with `b`, whose first number is 1 and whose others are 1.125: 2^-26
+// is left where the second product is added with one rounding, nothing where it has one of its own. Returns beside how many
+// of the places of the second product the former is so, or -1 where anything else is left.
+int count_fused(const char* isa, mxq_tensor* b, size_t rows) {
+    const auto dims = static_cast<int64_t>(rows);
+    const oracle::Floats one_rounding(rows, 0x1p-26f), two_roundings(rows, 0.0f);
+    int fused = 0;
+    for (size_t second = 1; second < kInexactDepth; ++second) {
+        oracle::Floats numbers(rows * kInexactDepth, 0.0f), sums(rows, -1.0f);
+        for (size_t row = 0; row < rows; ++row) {
+            numbers[row * kInexactDepth] = -1.125f - 0x1p-23f;
+            numbers[row * kInexactDepth + second] = 1 + 0x1p-23f;
+        }
+        const auto a = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, dims, kInexactDepth}),
+                   d = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, dims, 1});
+        ok(mxq_tensor_set_data(a, numbers.data(), 4 * numbers.size()));
+        ok(mxq_tensor_set_data(d, sums.data(), 4 * sums.size()));
+        ok(mxq_gemm(context_under(isa), nullptr, a, b, d, nullptr, 0, nullptr));
+        if (sums != one_rounding && sums != two_roundings) return -1;
+        fused += sums == one_rounding;
+    }
+    return fused;
+}
+
+}  // namespace
+
+// One rounding needs a lane that sums both products, the first one first: of numbers 0 to 127 seven follow number 0 in its
+// lane, of BF16 ones and codes of eight bits six, since number 1 comes before number 0, and of codes in a block of 32 two.
+TEST_CASE("edges: an inexact product of few rows is added with one rounding on every instruction set", "[cpu]") {
+    Bytes codes(kInexactDepth, 0x39), scales(kInexactDepth / 32, 127);
+    oracle::Floats weights(kInexactDepth, 1.125f), scale(1, 1.0f);
+    codes[0] = 0x38, weights[0] = 1;
+    std::vector<uint16_t> halves(kInexactDepth, 0x3C80), brains(kInexactDepth, 0x3F90);
+    halves[0] = 0x3C00, brains[0] = 0x3F80;
+    const auto f32 = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, 1, kInexactDepth}),
+               f16 = testing::make_tensor(MXQ_FORMAT_F16, {std::nullopt, 1, kInexactDepth}),
+               bf16 = testing::make_tensor(MXQ_FORMAT_BF16, {std::nullopt, 1, kInexactDepth});
+    const auto fp8 = testing::make_quantized(testing::spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_TENSOR),
+                                             {std::nullopt, 1, kInexactDepth}, false);
+    const auto mxfp8 = testing::make_quantized({}, {std::nullopt, 1, kInexactDepth}, false);
+    ok(mxq_tensor_set_data(f32, weights.data(), 4 * weights.size()));
+    ok(mxq_tensor_set_data(f16, halves.data(), 2 * halves.size()));
+    ok(mxq_tensor_set_data(bf16, brains.data(), 2 * brains.size()));
+    ok(mxq_tensor_set_part(fp8, MXQ_PART_ROWWISE, codes.data(), codes.size(), scale.data(), 4));
+    ok(mxq_tensor_set_part(mxfp8, MXQ_PART_ROWWISE, codes.data(), codes.size(), scales.data(), scales.size()));
+    for (const char* isa : {"scalar", "avx2", "avx512bw", "avx512", "avx512bf16"})
+        for (const size_t rows : {1, 2, 4, 5, 9, 32}) {
+            INFO(isa << ", " << rows << " rows");
+            CHECK(count_fused(isa, f32, rows) == 7);
+            CHECK(count_fused(isa, f16, rows) == 7);
+            CHECK(count_fused(isa, bf16, rows) == 6);
+            CHECK(count_fused(isa, fp8, rows) == 6);
+            CHECK(count_fused(isa, mxfp8, rows) == 2);
+        }
 }
 
 // AVX2 decodes E4M3 to numbers that have no NaN, and looks for it: in the first unit of 128 codes before the others.
@@ -285,9 +347,9 @@ TEST_CASE("edges: a NaN code anywhere in a line of weights is found on every ins
                 }
 }
 
-// -1.875 * 2^127 comes first, then 2^63 * 2^65 is Inf before it is added; one rounding of both would give 2^124, as in BF16 dot
-// products, which six rows and more take.
-TEST_CASE("edges: a product of BF16 numbers beyond fp32's range is Inf on every instruction set", "[cpu]") {
+// -1.875 * 2^127 comes first, then 2^63 * 2^65, which is beyond fp32's range, is added with one rounding. Six rows and more
+// take BF16 dot products where products stay in range.
+TEST_CASE("edges: products of BF16 numbers beyond fp32's range are the same on every instruction set", "[cpu]") {
     int ran = 0;
     for (const int64_t rows : {1, 6}) {
         const auto count = static_cast<size_t>(rows);
@@ -296,7 +358,7 @@ TEST_CASE("edges: a product of BF16 numbers beyond fp32's range is Inf on every 
                    b = testing::make_tensor(MXQ_FORMAT_BF16, {std::nullopt, 1, 2});
         ok(mxq_tensor_set_data(a, a_numbers.data(), 4 * count));
         ok(mxq_tensor_set_data(b, b_numbers.data(), 4));
-        ran += check_infinite(a, b, count);
+        ran += check_sums(a, b, count, 0x1p124f);
     }
     CHECK(ran == 10);
 }
