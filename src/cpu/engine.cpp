@@ -34,6 +34,9 @@ bool has_avx512bw() {
 // Returns whether the machine has what these builds of the kernels for few rows are compiled for.
 bool has_avx512() { return has_avx512bw() && __builtin_cpu_supports("avx512vbmi"); }
 bool has_avx512bf16() { return has_avx512() && __builtin_cpu_supports("avx512bf16"); }
+// Returns whether dot products of BF16 numbers are slower than multiply-adds. Intel's takes as long as four of these, which
+// make twice as many products.
+bool has_slow_dots() { return __builtin_cpu_is("intel"); }
 #define MXQ_X86_BUILD(isa, few_rows_isa) \
     { #few_rows_isa, &isa##_kernels, &isa##_gemm_kernels, &few_rows_isa##_few_rows_kernels }
 #else
@@ -41,6 +44,7 @@ bool has_avx2() { return false; }
 bool has_avx512bw() { return false; }
 bool has_avx512() { return false; }
 bool has_avx512bf16() { return false; }
+bool has_slow_dots() { return false; }
 #define MXQ_X86_BUILD(isa, few_rows_isa) \
     { #few_rows_isa, nullptr, nullptr, nullptr }
 #endif
@@ -54,10 +58,10 @@ const Candidate candidates[] = {
     {has_avx512bf16, MXQ_X86_BUILD(avx512bw, avx512bf16)},
 };
 
-// Returns the build that MXQ_CPU_ISA names, or the last one.
+// Returns the build that MXQ_CPU_ISA names, or the last one, if it is not slower than the one before it.
 const Candidate* cap_of_environment() {
     const char* cap = std::getenv("MXQ_CPU_ISA");
-    if (!cap || !*cap) return std::end(candidates) - 1;
+    if (!cap || !*cap) return std::end(candidates) - (has_slow_dots() ? 2 : 1);
     for (const Candidate& candidate : candidates)
         if (std::strcmp(cap, candidate.build.name) == 0) return &candidate;
     fail(MXQ_STATUS_INVALID_ARGUMENT,
