@@ -21,8 +21,8 @@ struct InstructionSet {
 
 class Engine {
 public:
-    // The environment variable MXQ_CPU_ISA (scalar, avx2, avx512bw, avx512, avx512bf16) caps the instruction set; every
-    // instruction set gives the same bytes.
+    // The environment variable MXQ_CPU_ISA (scalar, avx2, avx512bw, avx512, avx512bf16) names the most that the instruction
+    // set may be; every instruction set gives the same bytes.
     explicit Engine(const mxq_context_options_s& options);
 
     ThreadPool& pool() const { return *pool_; }

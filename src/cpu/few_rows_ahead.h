@@ -108,7 +108,7 @@ MXQ_HD void add_runs([[maybe_unused]] const float* factors, [[maybe_unused]] int
     for (int r = 0; r < rows; r++) {
         float* const to = sums + r * kLanes + part * kWidth;
         Lanes sum = runs[r];
-        if constexpr (Weights::factors > 0) sum = multiply_add<Weights::has_powers_of_two>(sum, of_lanes, load_lanes(to));
+        if constexpr (Weights::factors > 0) sum = multiply_add<false>(sum, of_lanes, load_lanes(to));
         store_lanes(sum, to);
     }
 }

@@ -35,7 +35,7 @@ MXQ_HD void multiply_then_scale(const uint8_t* codes, const float* factors, cons
         if (n % Weights::section != 0) return;
         const Lanes of_lanes = Weights::factors_of(factors, n / Weights::section - 1, part);
 #pragma GCC unroll 8
-        for (int r = 0; r < rows; r++) *sums[r] = multiply_add<Weights::has_powers_of_two>(run[r], of_lanes, *sums[r]);
+        for (int r = 0; r < rows; r++) *sums[r] = multiply_add<false>(run[r], of_lanes, *sums[r]);
     };
 #if defined(__AVX512BF16__)
     if constexpr (products == Products::dots)
@@ -119,8 +119,7 @@ MXQ_HD void add_section(const float* const (&factors)[kStripLines], int section,
     for (int c = 0; c < kStripLines; c++) {
         const Lanes of_lanes = Weights::factors_of(factors[c], section, 0);
 #pragma GCC unroll 2
-        for (int r = 0; r < rows; r++)
-            sums[c][r] = multiply_add<Weights::has_powers_of_two>(runs[c][r], of_lanes, sums[c][r]);
+        for (int r = 0; r < rows; r++) sums[c][r] = multiply_add<false>(runs[c][r], of_lanes, sums[c][r]);
     }
 }
 

@@ -20,7 +20,7 @@
 // them to the last: their sums are weighted by a power of two for each half, which costs nothing, since two digits need
 // weights anyway.
 //
-// With AVX2 a group takes 18 operations, with NVFP4's factors 19, as numbers in few_rows_ahead.h 27. Lines lie far apart,
+// With AVX2 a group takes 18 operations, as numbers in few_rows_ahead.h 27. Lines lie far apart,
 // unlike those of other codes with AVX2. docs/performance.md says what all this gains, and how many groups of which rows
 // have which form.
 #pragma once
@@ -304,7 +304,7 @@ __attribute__((noinline)) void multiply_numbers(const float (&row)[kUnitVectors]
 #pragma GCC unroll 4
     for (int c = 0; c < kStripLines; c++) {
         const Lanes of_lanes = Weights::factors_in_order(lines.factors + c * kMostFactors, group);
-        sums[c] = multiply_add<Weights::has_powers_of_two>({runs[c]}, of_lanes, {sums[c]}).all;
+        sums[c] = multiply_add<false>({runs[c]}, of_lanes, {sums[c]}).all;
     }
 }
 
@@ -409,7 +409,7 @@ private:
     MXQ_HD void add_run(int c, const float* factors) {
         Lanes of_lanes = Weights::factors_in_order(factors + c * kMostFactors, group);
         keep_here(of_lanes);
-        run_ = multiply_add<Weights::has_powers_of_two>(run_, of_lanes, {sums_[group][c]});
+        run_ = multiply_add<false>(run_, of_lanes, {sums_[group][c]});
         asm volatile("vmovaps %1, %0" : "=m"(sums_[group][c]) : "x"(run_.all));
     }
 

@@ -12,7 +12,7 @@
 // (few_rows_weights.h), and add that times the factor to their sums; at the end lanes are added as a tree (cpu/lanes.h).
 // Neither threads nor passes nor the width of vectors touch it. A product, or a sum times its factor, is added with one
 // rounding. Scalar code, which may have no instruction for that, multiplies and adds where products are exact, as those with
-// codes are for rows of BF16, F16 and MX, and does the others in double (fused_multiply_add()).
+// codes are for rows of BF16, F16 and MX, and does all else in double (fused_multiply_add()).
 //
 // BF16 dot products (vdpbf16ps) give the same bits where products are exact: that instruction adds the product of the upper
 // numbers, then that of the lower ones, each sum rounded to nearest, on AMD as on Intel (both were compared with two fp32
@@ -333,8 +333,8 @@ void spread_scales(uint8_t* scales, int64_t count, int shift) {
     for (int64_t i = round_up(count, 4) - 1; i >= 0; i--) memset(scales + 4 * i, scales[i], 4);
 }
 
-// Loads the factors of codes [k, k + depth) of a line, and some more: one for every 16 codes of NVFP4, for every 32 of MX
-// and for every block of 128 of FP8. Returns false if one is not safe.
+// Loads the factors of codes [k, k + depth) of a line whose scales do not lie in it, and some more: one for every 16 codes
+// of NVFP4, for every 32 of MX and for every block of 128 of FP8. Returns false if one is not safe.
 bool load_safe_factors(const QuantizedPart& part, const SafeFactors& safe, int64_t line, int64_t k, int64_t depth,
                        float fold, bool in_order, float* to) {
     if (has_line_scale(part)) return std::fill_n(to, ceil_div(depth, 128) + kLanes, fold), true;
@@ -349,6 +349,31 @@ bool load_safe_factors(const QuantizedPart& part, const SafeFactors& safe, int64
     if (part.layout.block <= kMxBlock) return factors_of_bytes(part.scale_type, scales, whole, safe, fold, in_order, to);
     spread_scales(scales, count, shift);
     return factors_of_e8m0(scales, round_up(ceil_div(depth, kMxBlock), kSixteen), safe, fold, in_order, to);
+}
+
+// Copies bytes that are fewer than `to` has room for, 64 of them, and fills up with the first one.
+MXQ_HD void copy_rest(const uint8_t* from, int64_t count, uint8_t* to) {
+#if defined(__AVX512F__)
+    const __m512i first = _mm512_set1_epi8(char(*from));
+    _mm512_store_si512(to, _mm512_mask_loadu_epi8(first, (uint64_t(1) << count) - 1, from));
+#else
+    memset(to, *from, 64);
+    memcpy(to, from, size_t(count));
+#endif
+}
+
+// Turns scales of a byte that lie in a line to factors, and some more. Returns whether all are safe. Only those that are no
+// multiple of what is turned at once are copied first.
+bool factors_in_line(const QuantizedPart& part, const SafeFactors& safe, const uint8_t* scales, int64_t count, float fold,
+                     bool in_order, float* to) {
+    const bool is_e4m3 = part.scale_type == ScaleType::E4M3;
+    const int64_t at_once = is_e4m3 ? kScalesAtOnce : kSixteen, whole = count / at_once * at_once, rest = count - whole;
+    const bool all = factors_of_bytes(part.scale_type, scales, whole, safe, fold, in_order, to);
+    if (rest == 0) return all;
+    alignas(64) uint8_t last[64];
+    copy_rest(scales + whole, rest, last);
+    to += is_e4m3 ? floats_of_e4m3(whole) : whole;
+    return factors_of_bytes(part.scale_type, last, round_up(rest, at_once), safe, fold, in_order, to) && all;
 }
 
 // Returns how many scales of a byte lie in a line for codes [k, k + depth); 0: they lie elsewhere, or stand for more codes.
@@ -395,7 +420,10 @@ public:
           kernel_(kernel_of(b.part, pass.products)),
           of_values_(kernel_of_values(kernel_.order, pass.products)),
           width_(b.part.scale_type == ScaleType::None && pass.row_count <= kRegisterRows ? kRegisterLines : kStripLines),
-          is_far_(!kDecodesAhead || kernel_.unit_bytes > kUnit || pass.integers != nullptr) {}
+          is_far_(!kDecodesAhead || kernel_.unit_bytes > kUnit || pass.integers != nullptr),
+          lines_ahead_(is_far_ && b.part.scale_type != ScaleType::None ? lines_ahead(b.part.line_bytes)
+                       : is_far_                                       ? 1
+                                                                       : width_) {}
 
     void multiply(uint8_t* unsafe) {
         const int64_t groups = b_.count / width_, rest = b_.count % width_;
@@ -415,6 +443,13 @@ private:
         Group alone(int64_t i) const { return {line(i), 1, 1}; }
     };
 
+    // Returns how many lines of codes ahead is prefetched: one, or as many short ones as have the bytes that pass by until
+    // memory answers.
+    static int64_t lines_ahead(int64_t line_bytes) {
+        constexpr int64_t until_answer = 2048;
+        return std::max(int64_t(1), until_answer / std::max(int64_t(1), line_bytes));
+    }
+
     void multiply(const Group& group, uint8_t* unsafe) {
         bool safe[kFewColumns];
         if (!read_factors(group, unsafe, safe) || !multiply_codes(group, 0)) multiply_apart(group, unsafe, safe);
@@ -431,13 +466,12 @@ private:
         return all;
     }
 
-    // Loads the factors of lines. Tells which lines have values in range for sure, or products that are rounded in any case.
+    // Loads the factors of lines. Tells which lines have values in range for sure, or products that need not be exact.
     // Returns whether all have.
     bool read_factors(const Group& group, uint8_t* unsafe, bool* safe) {
         if (b_.part.scale_type == ScaleType::None) return read_numbers(group, unsafe, safe);
         const QuantizedPart& part = b_.part;
         const int64_t count = count_in_line(part, pass_.k, pass_.depth);
-        const bool in_place = count > 0 && count % kScalesAtOnce == 0;  // others are copied first
         const uint8_t* const stored = count > 0 ? expert_scales(part, 0) : nullptr;
         const int64_t begin = count > 0 ? pass_.k >> block_shift(part.layout) : 0;
         const bool in_order = pass_.integers != nullptr;
@@ -447,8 +481,8 @@ private:
             float* const to = buffers_.factors[i];
             const uint8_t* const from = count > 0 ? stored + part.layout.offset(0, line, begin) : nullptr;
             if (count > 0) prefetch_scales(from, count);
-            safe[i] = in_place
-                          ? factors_of_bytes(part.scale_type, from, count, reader_.safe, kernel_.fold, in_order, to)
+            safe[i] = count > 0
+                          ? factors_in_line(part, reader_.safe, from, count, kernel_.fold, in_order, to)
                           : load_safe_factors(part, reader_.safe, line, pass_.k, pass_.depth, kernel_.fold, in_order, to);
             if (!safe[i]) unsafe[group.line(i)] = 1;
             all &= safe[i];
@@ -456,11 +490,11 @@ private:
         return all;
     }
 
-    // Prefetches the scales of the line that comes next, of which there are `bytes` here. Those of near lines are
+    // Prefetches the scales of a line that comes later, of which there are `bytes` here. Those of near lines are
     // neighbours, which a processor finds by itself where they are few.
     void prefetch_scales(const uint8_t* from, int64_t bytes) const {
         if (!is_far_ && b_.part.scale_type != ScaleType::E4M3) return;
-        const int64_t to_next = (is_far_ ? 1 : width_) * b_.part.layout.line_stride;
+        const int64_t to_next = lines_ahead_ * b_.part.layout.line_stride;
         for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + to_next + at);
     }
 
@@ -492,7 +526,7 @@ private:
     bool multiply_codes(const Group& group, int64_t buffer) {
         Columns columns;
         columns.units = pass_.depth / kUnit;
-        columns.to_next = (is_far_ ? 1 : width_) * b_.part.line_bytes;
+        columns.to_next = lines_ahead_ * b_.part.line_bytes;
         columns.first = group.first, columns.apart = group.apart, columns.count = group.count;
         for (int64_t i = 0; i < width_; i++) {
             const int64_t from = least(i, group.count - 1), line = b_.first + group.line(from);
@@ -553,6 +587,7 @@ private:
     const Kernel& of_values_;
     const int64_t width_;
     const bool is_far_;
+    const int64_t lines_ahead_;
     ColumnBuffers buffers_;
 };
 

@@ -30,7 +30,6 @@ struct Method {
     Products products;
     bool is_packed;  // whether vectors of weights have pairs of BF16
     int section;     // how many vectors have the same factors, which are applied to sums; 0: there are none
-    bool has_powers_of_two;  // whether factors are
 
     constexpr int vectors() const { return is_packed ? kUnitVectors / 2 : kUnitVectors; }
     constexpr int sections() const { return section > 0 ? vectors() / section : 0; }
@@ -40,9 +39,9 @@ template <class Weights, Products products>
 constexpr Method method_of() {
     constexpr bool is_packed = products == Products::dots && Weights::has_words;
     if constexpr (Weights::factors > 0 && products != Products::scaled) {
-        return {products, is_packed, is_packed ? Weights::section / 2 : Weights::section, Weights::has_powers_of_two};
+        return {products, is_packed, is_packed ? Weights::section / 2 : Weights::section};
     }
-    return {products, is_packed, 0, false};
+    return {products, is_packed, 0};
 }
 
 // A unit of the lines: a part of the lanes of each vector, and the factors of these lanes.
@@ -125,8 +124,7 @@ MXQ_HD void multiply_held(const DecodedUnit& unit, int line, const float* row, i
                 to = add_products<method>(numbers, held[c][v], to);
                 if constexpr (has_factors)
                     if ((first + v + 1) % method.section == 0) {
-                        sum[c] =
-                            multiply_add<method.has_powers_of_two>(run[c], factors[c][(first + v) / method.section], sum[c]);
+                        sum[c] = multiply_add<false>(run[c], factors[c][(first + v) / method.section], sum[c]);
                         run[c] = no_lanes();
                     }
             }

@@ -140,7 +140,6 @@ struct QuantizedWeights : UnitDecoder<E> {
     static constexpr int64_t sections = block == kMxBlock && E::bits > 4 ? 2 : 1;
     static constexpr int64_t section = kUnitVectors / sections;
     static constexpr bool has_words = true;
-    static constexpr bool has_powers_of_two = block == kMxBlock;
     static_assert(block != kNvBlock || kFold<E> == 0, "scales of NVFP4 are factors as they are");
     static constexpr float fold = float(1 << kFold<E>), scale = block == kNvBlock ? 1 << kFoldOfScales : 1;
     static constexpr bool loses_nan = kLosesNan<E>;

@@ -18,10 +18,9 @@ namespace {
 constexpr int64_t kLanes = 16;
 
 // Whether there is a multiply-add with one rounding.
-#if defined(__FP_FAST_FMAF)
-constexpr bool kFuses = true;
-#else
-constexpr bool kFuses = false;
+constexpr bool kFuses = MXQ_HOST_FUSES;
+#if defined(__AVX2__)
+static_assert(kFuses, "exact products are multiplied by the kernels of fused ones");
 #endif
 
 #if defined(__AVX512F__)
@@ -43,7 +42,7 @@ MXQ_HD Lanes in_register(Lanes lanes) {
     return lanes;
 }
 
-// Returns sum + a * b, with one rounding. Only hosts without an instruction for that look at whether products are exact.
+// Returns sum + a * b, with one rounding. Hosts without an instruction for that multiply and add where the product is exact.
 template <bool exact>
 MXQ_HD Lanes multiply_add(const Lanes& a, const Lanes& b, const Lanes& sum) {
     return {_mm512_fmadd_ps(a.all, b.all, sum.all)};
@@ -113,9 +112,10 @@ MXQ_HD Lanes times(const Lanes& a, const Lanes& b) {
 MXQ_HD Lanes in_register(const Lanes& lanes) { return lanes; }
 template <bool exact>
 MXQ_HD Lanes multiply_add(const Lanes& a, const Lanes& b, const Lanes& sum) {
+    constexpr bool adds = exact && !kFuses;
     Lanes sums;
-    for (int64_t i = 0; !exact && i < kLanes; i++) sums.all[i] = fused_multiply_add(a.all[i], b.all[i], sum.all[i]);
-    for (int64_t i = 0; exact && i < kLanes; i += 4) {
+    for (int64_t i = 0; !adds && i < kLanes; i++) sums.all[i] = fused_multiply_add(a.all[i], b.all[i], sum.all[i]);
+    for (int64_t i = 0; adds && i < kLanes; i += 4) {
         const FourLanes four = four_of(sum, i) + four_of(a, i) * four_of(b, i);
         memcpy(sums.all + i, &four, sizeof four);
     }

@@ -12,6 +12,13 @@
 #endif
 #define MXQ_HOST inline __attribute__((always_inline))
 
+// Whether the host has a multiply-add with one rounding. Clang says so of x86 by another macro than GCC.
+#if defined(__FP_FAST_FMAF) || defined(__FMA__) || defined(__aarch64__)
+#define MXQ_HOST_FUSES 1
+#else
+#define MXQ_HOST_FUSES 0
+#endif
+
 // Whether the toolkit's conversions of codes below a byte and of E8M0 (cuda_fp4.h, cuda_fp6.h, cuda_fp8.h) are instructions: on
 // Blackwell's family-specific targets, such as sm_100f and sm_120f. They are used only where they give the contract's bits for
 // every input that can occur, so that they change nothing but speed. On other devices these conversions are long programs with
@@ -80,7 +87,7 @@ MXQ_HD float reciprocal_rn(float a) {
 MXQ_HD float fused_multiply_add(float a, float b, float c) {
 #if defined(__CUDA_ARCH__)
     return __fmaf_rn(a, b, c);
-#elif defined(__FP_FAST_FMAF)
+#elif MXQ_HOST_FUSES
     return __builtin_fmaf(a, b, c);
 #else
     const double product = double(a) * double(b), sum = product + double(c), of_c = sum - product;

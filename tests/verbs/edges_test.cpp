@@ -321,6 +321,32 @@ TEST_CASE("edges: an inexact product of few rows is added with one rounding on e
         }
 }
 
+// The third block's sum of three products, 3 * 1.984375 * 2^63 * 448, is beyond fp32's range times its factor of 2^54, and
+// within it when -1.984375 * 2^63 * 448 * 2^54 is there already. All four are products of one lane.
+TEST_CASE("edges: a sum times its factor beyond fp32's range is added with one rounding on every instruction set", "[cpu]") {
+    constexpr int64_t depth = 128;
+    for (const mxq_format format : {MXQ_FORMAT_BF16, MXQ_FORMAT_F32})
+        for (const int64_t rows : {1, 4, 9}) {
+            const auto count = static_cast<size_t>(rows);
+            Bytes codes(depth, 0x7E), scales(depth / 32, 127 + 54);
+            std::vector<uint16_t> brains(count * depth);
+            oracle::Floats numbers(count * depth);
+            for (size_t row = 0; row < count; ++row)
+                for (const size_t at : {0, 64, 72, 73}) {
+                    brains[row * depth + at] = at == 0 ? 0xDF7E : 0x5F7E;
+                    numbers[row * depth + at] = at == 0 ? -0x1.fcp63f : 0x1.fcp63f;
+                }
+            const auto a = testing::make_tensor(format, {std::nullopt, rows, depth});
+            const auto b = testing::make_quantized({}, {std::nullopt, 1, depth}, false);
+            if (format == MXQ_FORMAT_F32)
+                ok(mxq_tensor_set_data(a, numbers.data(), 4 * numbers.size()));
+            else
+                ok(mxq_tensor_set_data(a, brains.data(), 2 * brains.size()));
+            ok(mxq_tensor_set_part(b, MXQ_PART_ROWWISE, codes.data(), codes.size(), scales.data(), scales.size()));
+            check_sums(a, b, count, 0x1.bc8p127f);
+        }
+}
+
 // AVX2 decodes E4M3 to numbers that have no NaN, and looks for it: in the first unit of 128 codes before the others.
 TEST_CASE("edges: a NaN code anywhere in a line of weights is found on every instruction set", "[cpu]") {
     constexpr int64_t lines = 5, depth = 384;

@@ -286,8 +286,9 @@ mxq_context_options_destroy(options) = @ccall libmxq.mxq_context_options_destroy
 @doc raw"""
 Threads of the CPU backend, the calling one included: 1 to 1024, or 0 (default) for as many cores as the process may use:
 those of the calling thread's affinity, but no more than the CPU quota of its cgroup (a container's limit), rounded up. A
-CUDA context has no threads. (The instruction set is the best that the CPU has; the environment variable MXQ_CPU_ISA caps it
-when a context is created: scalar, avx2, avx512bw, avx512 or avx512bf16. The bytes are the same.)
+CUDA context has no threads. (The instruction set is the fastest that the CPU has; the environment variable MXQ_CPU_ISA
+names the most that it may be when a context is created: scalar, avx2, avx512bw, avx512 or avx512bf16. The bytes are the
+same.)
 """
 mxq_context_options_set_threads(options, threads) = @ccall libmxq.mxq_context_options_set_threads(options::Ptr{mxq_context_options}, threads::Int32)::mxq_status
 
