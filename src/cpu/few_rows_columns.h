@@ -60,7 +60,7 @@ struct Columns {
     const uint8_t* last[kFewColumns];  // the last unit, filled up with zeros, where the depth is no multiple of it
     const float* factors[kFewColumns];
     int64_t units;                   // whole ones
-    int64_t to_next;                 // bytes from a line to the one that takes its place next
+    int64_t to_next;                 // bytes from a line to the one that is prefetched meanwhile
     int64_t first, apart, count;     // lines first, first + apart, ... of those of the task: `count`, the others repeat one
     float line_factor[kFewColumns];  // what sums are multiplied by
 };
