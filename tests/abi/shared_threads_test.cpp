@@ -107,6 +107,8 @@ TEST_CASE("shared threads: contexts come, work and go in many threads at once", 
 TEST_CASE("shared threads: a forked child creates contexts with threads of its own", "[cpu]") {
 #if defined(__SANITIZE_THREAD__)
     MXQ_SKIP("the thread sanitizer ends a forked child that starts threads");
+#elif defined(__SANITIZE_ADDRESS__)
+    MXQ_SKIP("a lock of the address sanitizer's allocator stays held in a forked child");
 #endif
     testing::Context parents = testing::cpu_context(threads);
     std::atomic<bool> done{false};
