@@ -57,6 +57,17 @@ int64_t pass_depth(int64_t row_count, bool in_registers, bool is_packed) {
     return (in_registers ? std::min(in_l1 / row_count, kPassDepth) : std::min(in_l2 / row_count, kMostDepth)) / step * step;
 }
 
+// Tells whether one of the sums is tiny (is_tiny()), or, where that counts, not finite.
+bool has_tiny(const float* sums, int64_t count, bool or_infinite) {
+    const int32_t least = int32_t(float_bits(0x1p-90f)), most = int32_t(or_infinite ? 0x7F7FFFFF : kMagnitudeMask);
+    int32_t any = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const int32_t magnitude = int32_t(float_bits(sums[i]) & kMagnitudeMask);
+        any |= int32_t(magnitude < least) | int32_t(magnitude > most);
+    }
+    return any != 0;
+}
+
 }  // namespace
 
 // Rows that take several passes are prepared anew for each task, so a task has as many lines as there is room for, whose
@@ -137,8 +148,9 @@ void FewRows::repair(const OperandLines& a, const OperandLines& b, int64_t k, bo
                      FewRowsScratch& scratch) const {
     enum : uint8_t { safe = 0, unsafe = 1, extreme = 2 };
     const bool scaled_last = b.part.scale_type == ScaleType::E4M3 || b.part.scale_type == ScaleType::F32;
-    for (int64_t i = 0; i < a.count; i++)
-        for (int64_t j = 0; scratch.nonzero[i] && j < b.count; j++) {
+    for (int64_t i = 0; i < a.count; i++) {
+        if (!scratch.nonzero[i] || !has_tiny(scratch.sums + i * b.count, b.count, scaled_last)) continue;
+        for (int64_t j = 0; j < b.count; j++) {
             float& sum = scratch.sums[i * b.count + j];
             if (!is_tiny(sum) && !(scaled_last && !std::isfinite(sum))) continue;
             uint8_t& line = scratch.unsafe[j];
@@ -149,6 +161,7 @@ void FewRows::repair(const OperandLines& a, const OperandLines& b, int64_t k, bo
             if (scratch.extreme[i] || line == extreme)
                 sum = sum_again(gemm_kernels_, a.some(i, 1), b.some(j, 1), k, odd, scratch.lanes);
         }
+    }
 }
 
 }  // namespace mxq::cpu

@@ -13,7 +13,7 @@
 // Zen 4 converts F16 numbers from memory beside two multiply-adds a cycle, in pipes that these do not need, and a row's
 // numbers are loaded once for all lines of a step. Multiply-adds and the operations that decode must alternate, since a
 // processor looks some hundred of them ahead: a unit that was decoded before it was multiplied took a tenth longer, and a
-// step that is a function of its own a fifth. keep_here() holds the compiler to that order. docs/performance.md counts the
+// step that is a function of its own a fifth. keep_here() holds the compiler to that order. docs/cpu-few-rows.md counts the
 // operations.
 #pragma once
 #include <utility>

@@ -103,7 +103,7 @@ template <class Weights, Products products, int rows>
 constexpr bool kTakesLinesInTurns = false;
 
 // Tells whether lines in turns are prefetched so, too. Those whose units have 64 and 96 bytes are faster where all are
-// prefetched together, as was measured (docs/performance.md).
+// prefetched together, as was measured (docs/cpu-few-rows.md).
 template <class Weights>
 constexpr bool kPrefetchesInTurns = Weights::unit_bytes > 96;
 

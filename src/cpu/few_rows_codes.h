@@ -287,7 +287,7 @@ MXQ_HD void pick_pairs(__m512i codes, const Use& use) {
 // Calls use(s, pairs) with the BF16 values of 64 codes of six or eight bits. With VBMI bytes pick those of six bits, too: on
 // Intel's processors a pick of words from two registers is three operations, and products take 3 to 16% less time by bytes.
 // On Zen 4 multiply-adds of two to four rows take 5 to 12% more so, but those of one row and of eight, and dot products,
-// less (docs/performance.md).
+// less (docs/cpu-few-rows.md).
 template <class E, class Use>
 MXQ_HD void decode_bytes(const uint8_t* stored, const Use& use) {
     if constexpr (E::bits == 8) return pick_pairs<E>(_mm512_loadu_si512(stored), use);

@@ -21,7 +21,7 @@
 // weights anyway.
 //
 // With AVX2 a group takes 18 operations, as numbers in few_rows_ahead.h 27. Lines lie far apart,
-// unlike those of other codes with AVX2. docs/performance.md says what all this gains, and how many groups of which rows
+// unlike those of other codes with AVX2. docs/cpu-few-rows.md says what all this gains, and how many groups of which rows
 // have which form.
 #pragma once
 #include "cpu/few_rows_columns.h"

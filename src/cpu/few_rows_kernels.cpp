@@ -20,13 +20,13 @@
 // (extreme ones go another way), codes none below 2^-16, and sums of their products are multiples of the product of their
 // last bits. Lines of BF16 numbers that have smaller ones go another way, too (are_exact()).
 // Integers give the same bits where sums are exact. VNNI, which adds products of bytes, gained too little there
-// (docs/performance.md). AMX sums 32 products at a time in an order that no other instruction set could follow at speed.
+// (docs/cpu-few-rows.md). AMX sums 32 products at a time in an order that no other instruction set could follow at speed.
 //
 // Rows that have values out of the range in which products are exact are multiplied with codes times factors. Lines whose
 // factors may leave that range are decoded to memory by an OperandReader first. NVFP4's global scale of B and FP8's scale of
 // a whole line multiply the sum.
 //
-// Lines that come next are prefetched to L2, because the hardware's streams end with each line. docs/performance.md says
+// Lines that come next are prefetched to L2, because the hardware's streams end with each line. docs/cpu-few-rows.md says
 // what bounds which format. Only the table at the end has external linkage.
 #include "cpu/few_rows_kernels.h"
 
@@ -296,20 +296,6 @@ void prepare(FewRowsPass& pass, const OperandLines& a, const QuantizedPart& b, u
     make_integers_for(pass, a.part, b);
 }
 
-// Turns E8M0 scales, a multiple of 16, to factors. Returns whether all are safe.
-bool factors_of_e8m0(const uint8_t* scales, int64_t count, const SafeFactors& safe, float fold, bool in_order, float* to) {
-    const uint32_t exponent = (float_bits(fold) >> 23) - 127;
-    const uint8_t first = uint8_t(float_bits(safe.low) >> 23), span = uint8_t((float_bits(safe.high) >> 23) - first);
-    return powers_of_e8m0(scales, count, first, span, exponent, in_order, to);
-}
-
-// Turns scales of a byte, a multiple of kScalesAtOnce, or of E8M0 of 16, to factors. Returns whether all are safe.
-bool factors_of_bytes(ScaleType type, const uint8_t* scales, int64_t count, const SafeFactors& safe, float fold,
-                      bool in_order, float* to) {
-    return type == ScaleType::E4M3 ? factors_of_e4m3(scales, count, in_order, to)
-                                   : factors_of_e8m0(scales, count, safe, fold, in_order, to);
-}
-
 // Loads fp32 scales of blocks of 128, which are a column_stride apart, as factors. Returns whether all are safe.
 bool factors_of_fp32(const QuantizedPart& part, int64_t line, int64_t begin, int64_t count, const SafeFactors& safe,
                      float fold, float* to) {
@@ -326,11 +312,10 @@ bool factors_of_fp32(const QuantizedPart& part, int64_t line, int64_t begin, int
     return any == 0;
 }
 
-// Repeats scales of blocks of 128 codes and more, in place, so that every 32 codes have one. Those up to a multiple of four
-// scales are there.
+// Repeats scales of blocks of 128 codes and more, in place, so that every 32 codes have one.
 void spread_scales(uint8_t* scales, int64_t count, int shift) {
     if (shift > 7) return void(memset(scales, scales[0], size_t(kMostFactors)));
-    for (int64_t i = round_up(count, 4) - 1; i >= 0; i--) memset(scales + 4 * i, scales[i], 4);
+    for (int64_t i = count - 1; i >= 0; i--) memset(scales + 4 * i, scales[i], 4);
 }
 
 // Loads the factors of codes [k, k + depth) of a line whose scales do not lie in it, and some more: one for every 16 codes
@@ -341,48 +326,38 @@ bool load_safe_factors(const QuantizedPart& part, const SafeFactors& safe, int64
     const int shift = block_shift(part.layout);
     const int64_t begin = k >> shift, count = ((k + depth - 1) >> shift) + 1 - begin;
     if (part.scale_type == ScaleType::F32) return factors_of_fp32(part, line, begin, count, safe, fold, to);
-    const int64_t whole = round_up(count, kScalesAtOnce);
     alignas(64) uint8_t scales[kMostFactors];
     load_scale_bytes(part, 0, line, begin, count, scales);
-    // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): count is 1 or more, which the analyzer does not see.
-    memset(scales + count, scales[0], size_t(whole - count));
-    if (part.layout.block <= kMxBlock) return factors_of_bytes(part.scale_type, scales, whole, safe, fold, in_order, to);
+    if (part.scale_type == ScaleType::E4M3) return factors_of_e4m3(scales, count, in_order, to);
+    const E8m0Factors factors_of_e8m0(safe, fold);
+    if (part.layout.block <= kMxBlock) return factors_of_e8m0(scales, count, in_order, to);
     spread_scales(scales, count, shift);
-    return factors_of_e8m0(scales, round_up(ceil_div(depth, kMxBlock), kSixteen), safe, fold, in_order, to);
+    return factors_of_e8m0(scales, ceil_div(depth, kMxBlock), in_order, to);
 }
 
-// Copies bytes that are fewer than `to` has room for, 64 of them, and fills up with the first one.
-MXQ_HD void copy_rest(const uint8_t* from, int64_t count, uint8_t* to) {
-#if defined(__AVX512F__)
-    const __m512i first = _mm512_set1_epi8(char(*from));
-    _mm512_store_si512(to, _mm512_mask_loadu_epi8(first, (uint64_t(1) << count) - 1, from));
-#else
-    memset(to, *from, 64);
-    memcpy(to, from, size_t(count));
-#endif
-}
+// Scales of a byte that lie in lines, those of codes [k, k + depth). `count` is 0 where they lie elsewhere or stand for more
+// codes than kernels know.
+struct ScalesInLines {
+    ScalesInLines(const OperandLines& b, int64_t k, int64_t depth) {
+        const QuantizedPart& part = b.part;
+        const bool is_byte = part.scale_type == ScaleType::E8M0 || part.scale_type == ScaleType::E4M3;
+        if (!is_byte || part.layout.swizzled || part.layout.block > kMxBlock) return;
+        const int shift = block_shift(part.layout);
+        const int64_t begin = k >> shift;
+        count = ((k + depth - 1) >> shift) + 1 - begin;
+        first = expert_scales(part, 0) + part.layout.offset(0, 0, begin);
+        lines_shift = log2_of(uint32_t(part.layout.tile_rows)), stride = part.layout.line_stride;
+    }
 
-// Turns scales of a byte that lie in a line to factors, and some more. Returns whether all are safe. Only those that are no
-// multiple of what is turned at once are copied first.
-bool factors_in_line(const QuantizedPart& part, const SafeFactors& safe, const uint8_t* scales, int64_t count, float fold,
-                     bool in_order, float* to) {
-    const bool is_e4m3 = part.scale_type == ScaleType::E4M3;
-    const int64_t at_once = is_e4m3 ? kScalesAtOnce : kSixteen, whole = count / at_once * at_once, rest = count - whole;
-    const bool all = factors_of_bytes(part.scale_type, scales, whole, safe, fold, in_order, to);
-    if (rest == 0) return all;
-    alignas(64) uint8_t last[64];
-    copy_rest(scales + whole, rest, last);
-    to += is_e4m3 ? floats_of_e4m3(whole) : whole;
-    return factors_of_bytes(part.scale_type, last, round_up(rest, at_once), safe, fold, in_order, to) && all;
-}
+    const uint8_t* of_line(int64_t line) const { return first + (line >> lines_shift) * stride; }
 
-// Returns how many scales of a byte lie in a line for codes [k, k + depth); 0: they lie elsewhere, or stand for more codes.
-int64_t count_in_line(const QuantizedPart& part, int64_t k, int64_t depth) {
-    const bool is_byte = part.scale_type == ScaleType::E8M0 || part.scale_type == ScaleType::E4M3;
-    if (!is_byte || part.layout.swizzled || part.layout.block > kMxBlock) return 0;
-    const int shift = block_shift(part.layout);
-    return ((k + depth - 1) >> shift) + 1 - (k >> shift);
-}
+    int64_t count = 0;
+
+private:
+    const uint8_t* first = nullptr;
+    int lines_shift = 0;  // how many lines share scales
+    int64_t stride = 0;
+};
 
 // Returns whether all these BF16 numbers are zero or in [kLeastExact, kBeyondExact).
 bool are_exact(const uint8_t* numbers, int64_t count) {
@@ -410,13 +385,15 @@ struct ColumnBuffers {
 //
 // Far ones begin pages of memory together, and what looks their places up works for all at once, which is faster where a
 // line passes by in a short time. Near ones are one stretch of memory, which kernels that decode ahead prefetch in its order
-// (docs/performance.md).
+// (docs/cpu-few-rows.md).
 class LinesOfB {
 public:
     LinesOfB(const FewRowsPass& pass, const OperandLines& b)
         : pass_(pass),
           b_(b),
           reader_(b.part, 1.0f),
+          global_(global_scale(b.part, 0)),
+          has_line_scale_(has_line_scale(b.part)),
           kernel_(kernel_of(b.part, pass.products)),
           of_values_(kernel_of_values(kernel_.order, pass.products)),
           width_(b.part.scale_type == ScaleType::None && pass.row_count <= kRegisterRows ? kRegisterLines : kStripLines),
@@ -470,24 +447,30 @@ private:
     // Returns whether all have.
     bool read_factors(const Group& group, uint8_t* unsafe, bool* safe) {
         if (b_.part.scale_type == ScaleType::None) return read_numbers(group, unsafe, safe);
-        const QuantizedPart& part = b_.part;
-        const int64_t count = count_in_line(part, pass_.k, pass_.depth);
-        const uint8_t* const stored = count > 0 ? expert_scales(part, 0) : nullptr;
-        const int64_t begin = count > 0 ? pass_.k >> block_shift(part.layout) : 0;
+        const ScalesInLines scales(b_, pass_.k, pass_.depth);
         const bool in_order = pass_.integers != nullptr;
-        bool all = true;
-        for (int64_t i = 0; i < group.count; i++) {
-            const int64_t line = b_.first + group.line(i);
-            float* const to = buffers_.factors[i];
-            const uint8_t* const from = count > 0 ? stored + part.layout.offset(0, line, begin) : nullptr;
-            if (count > 0) prefetch_scales(from, count);
-            safe[i] = count > 0
-                          ? factors_in_line(part, reader_.safe, from, count, kernel_.fold, in_order, to)
-                          : load_safe_factors(part, reader_.safe, line, pass_.k, pass_.depth, kernel_.fold, in_order, to);
-            if (!safe[i]) unsafe[group.line(i)] = 1;
-            all &= safe[i];
-        }
-        return all;
+        const auto load_each = [&](const auto& load) __attribute__((always_inline)) {
+            bool all = true;
+            for (int64_t i = 0; i < group.count; i++) {
+                safe[i] = load(group.line(i), buffers_.factors[i]);
+                if (!safe[i]) unsafe[group.line(i)] = 1;
+                all &= safe[i];
+            }
+            return all;
+        };
+        const auto load_in_lines = [&](const auto& factors_of) __attribute__((always_inline)) {
+            return load_each([&](int64_t line, float* to) __attribute__((always_inline)) {
+                const uint8_t* const from = scales.of_line(b_.first + line);
+                prefetch_scales(from, scales.count);
+                return factors_of(from, scales.count, in_order, to);
+            });
+        };
+        if (scales.count > 0 && b_.part.scale_type == ScaleType::E4M3) return load_in_lines(factors_of_e4m3);
+        if (scales.count > 0) return load_in_lines(E8m0Factors(reader_.safe, kernel_.fold));
+        return load_each([&](int64_t line, float* to) {
+            return load_safe_factors(b_.part, reader_.safe, b_.first + line, pass_.k, pass_.depth, kernel_.fold, in_order,
+                                     to);
+        });
     }
 
     // Prefetches the scales of a line that comes later, of which there are `bytes` here. Those of near lines are
@@ -566,8 +549,9 @@ private:
 
     // Returns what the sums of a line are multiplied by.
     float line_factor(int64_t line) const {
-        float factor = global_scale(b_.part, 0);
-        if (has_line_scale(b_.part)) load_factors(b_.part, 0, line, 0, 1, &factor);
+        if (!has_line_scale_) return global_;
+        float factor;
+        load_factors(b_.part, 0, line, 0, 1, &factor);
         return factor;
     }
 
@@ -583,6 +567,8 @@ private:
     FewRowsPass pass_;
     const OperandLines& b_;
     const OperandReader reader_;
+    const float global_;
+    const bool has_line_scale_;
     const Kernel& kernel_;
     const Kernel& of_values_;
     const int64_t width_;

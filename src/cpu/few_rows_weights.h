@@ -12,18 +12,39 @@
 //                       halves of pairs of BF16
 #pragma once
 #include "cpu/few_rows_codes.h"
+#include "cpu/operand_reader.h"
 
 namespace mxq::cpu {
 namespace {
 
 // ---- Factors ---------------------------------------------------------------------------------------------------------
 
+typedef uint8_t SixteenBytes __attribute__((vector_size(16)));
+
+// Loads sixteen bytes, or the `count` that there are: the others repeat the first one.
+MXQ_HD SixteenBytes load_some(const uint8_t* from, int64_t count) {
+    SixteenBytes bytes;
+    if (count >= kSixteen) {
+        memcpy(&bytes, from, sizeof bytes);
+        return bytes;
+    }
 #if defined(__AVX512F__)
-// Stores E4M3 scales, a multiple of 64, as BF16 numbers. Returns true: NaN stays NaN.
+    return SixteenBytes(_mm_mask_loadu_epi8(_mm_set1_epi8(char(*from)), __mmask16((1u << count) - 1), from));
+#else
+    memset(&bytes, *from, sizeof bytes);
+    memcpy(&bytes, from, size_t(count));
+    return bytes;
+#endif
+}
+
+#if defined(__AVX512F__)
+// Stores E4M3 scales as BF16 numbers, those of whole 64 of them. Returns true: NaN stays NaN.
 MXQ_HD bool factors_of_e4m3(const uint8_t* scales, int64_t count, bool, float* to) {
     const __m512i neighbours = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
     for (int64_t i = 0; i < count; i += 64, to += 32) {
-        const __m512i codes = _mm512_maskz_permutexvar_epi64(0xFF, neighbours, _mm512_loadu_si512(scales + i));
+        const __mmask64 some = count - i < 64 ? (uint64_t(1) << (count - i)) - 1 : kAllBytes;
+        const __m512i bytes = _mm512_mask_loadu_epi8(_mm512_set1_epi8(char(scales[i])), some, scales + i);
+        const __m512i codes = _mm512_maskz_permutexvar_epi64(0xFF, neighbours, bytes);
         pick_pairs<E4M3>(
             codes, [&](int s, __m512i words)
                        __attribute__((always_inline)) { _mm512_storeu_si512(to + kLanes * s, words); });
@@ -34,16 +55,15 @@ constexpr int64_t floats_of_e4m3(int64_t count) { return count / 2; }
 constexpr int kFoldOfScales = 0;
 
 // Stores 2^(s - 127 + exponent) for sixteen E8M0 scales.
-MXQ_HD void store_powers(const uint8_t* scales, uint32_t exponent, bool, float* to) {
-    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(scales));
-    const __m512i sums = _mm512_add_epi32(_mm512_maskz_cvtepu8_epi32(kAll, bytes), _mm512_set1_epi32(int(exponent)));
+MXQ_HD void store_powers(const SixteenBytes& scales, uint32_t exponent, bool, float* to) {
+    const __m512i sums =
+        _mm512_add_epi32(_mm512_maskz_cvtepu8_epi32(kAll, __m128i(scales)), _mm512_set1_epi32(int(exponent)));
     _mm512_storeu_si512(to, _mm512_maskz_slli_epi32(kAll, sums, 23));
 }
-constexpr int64_t kScalesAtOnce = 64;
 #else
 #if defined(__AVX2__)
-// Stores E4M3 scales, a multiple of 16, as F16 numbers of 2^-8 times their values, each twice, since two lanes take it, and
-// interleaved as lanes are, or `in_order`. Returns false where there is a NaN, which becomes a number.
+// Stores E4M3 scales, those of whole sixteens of them, as F16 numbers of 2^-8 times their values, each twice, since two
+// lanes take it, and interleaved as lanes are, or `in_order`. Returns false where there is a NaN, which becomes a number.
 MXQ_HD bool factors_of_e4m3(const uint8_t* scales, int64_t count, bool in_order, float* to) {
     const __m256i interleaved = _mm256_setr_epi8(-1, 0, -1, 4, -1, 0, -1, 4, -1, 1, -1, 5, -1, 1, -1, 5,  //
                                                  -1, 2, -1, 6, -1, 2, -1, 6, -1, 3, -1, 7, -1, 3, -1, 7);
@@ -53,7 +73,7 @@ MXQ_HD bool factors_of_e4m3(const uint8_t* scales, int64_t count, bool in_order,
     const __m256i of_second = _mm256_or_si256(_mm256_add_epi8(of_first, _mm256_set1_epi8(8)), _mm256_set1_epi16(0x00FF));
     __m256i most = _mm256_setzero_si256();  // of twice the scales: those of NaN are the largest
     for (int64_t i = 0; i < count; i += kSixteen, to += kSixteen) {
-        const __m256i bytes = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(scales + i)));
+        const __m256i bytes = _mm256_broadcastsi128_si256(__m128i(load_some(scales + i, count - i)));
         most = _mm256_max_epu8(most, _mm256_add_epi8(bytes, bytes));
         __m256i* const pairs = reinterpret_cast<__m256i*>(to);
         _mm256_storeu_si256(pairs, halves_of_numbers<E4M3>(_mm256_shuffle_epi8(bytes, of_first)));
@@ -63,9 +83,14 @@ MXQ_HD bool factors_of_e4m3(const uint8_t* scales, int64_t count, bool in_order,
 }
 constexpr int kFoldOfScales = 8;
 #else
-// Turns E4M3 scales, a multiple of 16, to factors. Returns true: NaN stays NaN.
+// Turns E4M3 scales to factors, those of whole sixteens of them. Returns true: NaN stays NaN.
 MXQ_HD bool factors_of_e4m3(const uint8_t* scales, int64_t count, bool, float* to) {
-    for (int64_t i = 0; i < count; i += kSixteen) store_sixteen(decode_bytes_16<E4M3>(scales + i), to + i);
+    for (int64_t i = 0; i < count; i += kSixteen) {
+        const SixteenBytes some = load_some(scales + i, count - i);
+        uint8_t bytes[kSixteen];
+        memcpy(bytes, &some, sizeof bytes);
+        store_sixteen(decode_bytes_16<E4M3>(bytes), to + i);
+    }
     return true;
 }
 constexpr int kFoldOfScales = 0;
@@ -74,9 +99,9 @@ constexpr int64_t floats_of_e4m3(int64_t count) { return count; }
 
 // Stores 2^(s - 127 + exponent) for sixteen E8M0 scales; AVX2 those of every four in the order 0 2 1 3, in which lanes of
 // codes of four bits take two neighbours, or `in_order`.
-MXQ_HD void store_powers(const uint8_t* scales, uint32_t exponent, [[maybe_unused]] bool in_order, float* to) {
+MXQ_HD void store_powers(const SixteenBytes& scales, uint32_t exponent, [[maybe_unused]] bool in_order, float* to) {
 #if defined(__AVX2__)
-    const __m256i bytes = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(scales)));
+    const __m256i bytes = _mm256_broadcastsi128_si256(__m128i(scales));
     for (int i = 0; i < kSixteen; i += 8) {
         const __m256i interleaved = _mm256_setr_epi32(0, 2, 1, 3, 4, 6, 5, 7),
                       ordered = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
@@ -88,26 +113,32 @@ MXQ_HD void store_powers(const uint8_t* scales, uint32_t exponent, [[maybe_unuse
     for (int64_t i = 0; i < kSixteen; i++) to[i] = bits_float((scales[i] + exponent) << 23);
 #endif
 }
-constexpr int64_t kScalesAtOnce = kSixteen;
 #endif
 
-// Stores 2^(s - 127 + exponent) for E8M0 scales, a multiple of 16. Returns whether all are in [first, first + span].
-MXQ_HD bool powers_of_e8m0(const uint8_t* scales, int64_t count, uint8_t first, uint8_t span, uint32_t exponent,
-                           bool in_order, float* to) {
-    typedef uint8_t Sixteen __attribute__((vector_size(16)));
-    Sixteen most = {};  // of what scales are beyond the first
-    for (int64_t i = 0; i < count; i += kSixteen) {
-        Sixteen bytes;
-        memcpy(&bytes, scales + i, sizeof bytes);
-        bytes -= first;
-        most = bytes > most ? bytes : most;
-        store_powers(scales + i, exponent, in_order, to + i);
+// The E8M0 scales that are safe factors, [first, first + span], and the exponent of what all are multiplied by.
+struct E8m0Factors {
+    E8m0Factors(const SafeFactors& safe, float fold)
+        : exponent((float_bits(fold) >> 23) - 127),
+          first(uint8_t(float_bits(safe.low) >> 23)),
+          span(uint8_t((float_bits(safe.high) >> 23) - first)) {}
+
+    // Stores 2^(s - 127 + exponent) for each scale, those of whole sixteens of them. Returns whether all are safe.
+    MXQ_HD bool operator()(const uint8_t* scales, int64_t count, bool in_order, float* to) const {
+        SixteenBytes most = {};  // of what scales are beyond the first
+        for (int64_t i = 0; i < count; i += kSixteen) {
+            const SixteenBytes bytes = load_some(scales + i, count - i), beyond_first = bytes - first;
+            most = beyond_first > most ? beyond_first : most;
+            store_powers(bytes, exponent, in_order, to + i);
+        }
+        int64_t beyond[2];
+        const auto is_beyond = most > span;
+        memcpy(beyond, &is_beyond, sizeof beyond);
+        return (beyond[0] | beyond[1]) == 0;
     }
-    int64_t beyond[2];
-    const auto is_beyond = most > span;
-    memcpy(beyond, &is_beyond, sizeof beyond);
-    return (beyond[0] | beyond[1]) == 0;
-}
+
+    const uint32_t exponent;
+    const uint8_t first, span;
+};
 
 // Loads kWidth numbers as fp32.
 MXQ_HD Lanes load_numbers(const uint8_t* from, float) { return load_lanes(reinterpret_cast<const float*>(from)); }
