@@ -59,7 +59,7 @@ int64_t pass_depth(int64_t row_count, bool in_registers, bool is_packed) {
 
 // Tells whether one of the sums is tiny (is_tiny()), or, where that counts, not finite.
 bool has_tiny(const float* sums, int64_t count, bool or_infinite) {
-    const int32_t least = int32_t(float_bits(0x1p-90f)), most = int32_t(or_infinite ? 0x7F7FFFFF : kMagnitudeMask);
+    const int32_t least = int32_t(float_bits(kTinySum)), most = int32_t(or_infinite ? 0x7F7FFFFF : kMagnitudeMask);
     int32_t any = 0;
     for (int64_t i = 0; i < count; i++) {
         const int32_t magnitude = int32_t(float_bits(sums[i]) & kMagnitudeMask);

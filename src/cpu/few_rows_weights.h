@@ -38,7 +38,7 @@ MXQ_HD SixteenBytes load_some(const uint8_t* from, int64_t count) {
 }
 
 #if defined(__AVX512F__)
-// Stores E4M3 scales as BF16 numbers, those of whole 64 of them. Returns true: NaN stays NaN.
+// Stores E4M3 scales as BF16 numbers, and some more up to a multiple of 64. Returns true: NaN stays NaN.
 MXQ_HD bool factors_of_e4m3(const uint8_t* scales, int64_t count, bool, float* to) {
     const __m512i neighbours = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
     for (int64_t i = 0; i < count; i += 64, to += 32) {
@@ -62,7 +62,7 @@ MXQ_HD void store_powers(const SixteenBytes& scales, uint32_t exponent, bool, fl
 }
 #else
 #if defined(__AVX2__)
-// Stores E4M3 scales, those of whole sixteens of them, as F16 numbers of 2^-8 times their values, each twice, since two
+// Stores E4M3 scales, and some more up to a multiple of 16, as F16 numbers of 2^-8 times their values, each twice, since two
 // lanes take it, and interleaved as lanes are, or `in_order`. Returns false where there is a NaN, which becomes a number.
 MXQ_HD bool factors_of_e4m3(const uint8_t* scales, int64_t count, bool in_order, float* to) {
     const __m256i interleaved = _mm256_setr_epi8(-1, 0, -1, 4, -1, 0, -1, 4, -1, 1, -1, 5, -1, 1, -1, 5,  //
@@ -83,7 +83,7 @@ MXQ_HD bool factors_of_e4m3(const uint8_t* scales, int64_t count, bool in_order,
 }
 constexpr int kFoldOfScales = 8;
 #else
-// Turns E4M3 scales to factors, those of whole sixteens of them. Returns true: NaN stays NaN.
+// Turns E4M3 scales to factors, and some more up to a multiple of 16. Returns true: NaN stays NaN.
 MXQ_HD bool factors_of_e4m3(const uint8_t* scales, int64_t count, bool, float* to) {
     for (int64_t i = 0; i < count; i += kSixteen) {
         const SixteenBytes some = load_some(scales + i, count - i);
@@ -122,7 +122,7 @@ struct E8m0Factors {
           first(uint8_t(float_bits(safe.low) >> 23)),
           span(uint8_t((float_bits(safe.high) >> 23) - first)) {}
 
-    // Stores 2^(s - 127 + exponent) for each scale, those of whole sixteens of them. Returns whether all are safe.
+    // Stores 2^(s - 127 + exponent) for each scale, and some more up to a multiple of 16. Returns whether all are safe.
     MXQ_HD bool operator()(const uint8_t* scales, int64_t count, bool in_order, float* to) const {
         SixteenBytes most = {};  // of what scales are beyond the first
         for (int64_t i = 0; i < count; i += kSixteen) {

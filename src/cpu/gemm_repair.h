@@ -19,7 +19,8 @@ inline bool are_exact(const QuantizedPart& a, const QuantizedPart& b) {
 
 // Returns whether the sum of an extreme line is so small that it is made again. At 2^-90 and above the bound's
 // (L + 1) 2^-24 |a||b| covers the roundings at 2^-150 of any length L of the contraction.
-inline bool is_tiny(float sum) { return std::abs(sum) < 0x1p-90f; }
+constexpr float kTinySum = 0x1p-90f;
+inline bool is_tiny(float sum) { return std::abs(sum) < kTinySum; }
 
 // Returns the sum of one line of A and one of B once more, in double. `odd` tells that a rounding to 16 bits is the next
 // thing that happens to it. `room` has place for 2 kernels.rows kGemmDepth values.
