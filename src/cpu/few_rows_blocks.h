@@ -1,14 +1,22 @@
-// Products of codes with so few rows that the sums of a unit of one line stay in registers. Part of few_rows_kernels.cpp,
-// whose head fixes the order of each sum.
+// Products of codes with so few rows that the sums of a unit of one line stay in registers, with AVX-512. Part of
+// few_rows_kernels.cpp, whose head fixes the order of each sum.
 //
 //     block     four lines of B and up to kBlockRows rows; codes are decoded in registers and go from there to all rows
+//     piece     a unit of codes of four bits, or half a unit of wider ones, which is decoded before it is needed:
+//
+//                   line 0    a b       lines one after another: while a is multiplied b is decoded, then c, and so on
+//                   line 1    c d
+//                   line 2    e f       lines in turns (one or two rows): two vectors of a, c, e and g, then their other
+//                   line 3    g h       two; after these each line decodes its next piece
+//
 //     rows      a unit of them comes from L2 and is read for four lines
 //     runs      sums of products that share a factor, of one line and all rows, or of four lines in turns: in registers
 //     sums      of four lines and all rows: in registers where there are enough, else in L1
 //
-// A line waits for nothing that the line before it computes, and the code of four lines has no branch, so that a processor
-// decodes one while it multiplies another. Beside more rows than that decoding weighs less than loads of rows do, which
-// strips share among lines (few_rows_strips.h).
+// A processor keeps few operations in sight that wait for operands, some 64 on Zen 4. Codes of six and eight bits need 20 to
+// 30 cycles from memory to numbers, and products that waited for them took these places: with all operands at hand the same
+// operations take 22 cycles for two rows of MXFP6, and decoded where they are multiplied they took 30. Now they take 26.
+// Beside more rows decoding weighs less than loads of rows do, which strips share among lines (few_rows_strips.h).
 #pragma once
 #include <utility>
 
@@ -17,200 +25,212 @@
 namespace mxq::cpu {
 namespace {
 
-// Multiplies a part of a unit of a line with the rows. Products of codes that have the same factors are summed before these
-// are applied.
-template <class Weights, Products products, int rows>
-MXQ_HD void multiply_then_scale(const uint8_t* codes, const float* factors, const float* numbers, int64_t part,
-                                Lanes* const (&sums)[rows]) {
-    Lanes run[rows];
-    const auto multiply = [&](int n, const auto& add) __attribute__((always_inline)) {
-        if (n % Weights::section == 0) {
-#pragma GCC unroll 8
-            for (int r = 0; r < rows; r++) run[r] = no_lanes();
-        }
-#pragma GCC unroll 8
-        for (int r = 0; r < rows; r++) add(r);
-    };
-    const auto end = [&](int n) __attribute__((always_inline)) {
-        if (n % Weights::section != 0) return;
-        const Lanes of_lanes = Weights::factors_of(factors, n / Weights::section - 1, part);
-#pragma GCC unroll 8
-        for (int r = 0; r < rows; r++) *sums[r] = multiply_add<false>(run[r], of_lanes, *sums[r]);
-    };
-#if defined(__AVX512BF16__)
-    if constexpr (products == Products::dots)
-        return Weights::decode_words(
-            codes, [&](int s, __m512i pairs) __attribute__((always_inline)) {
-                multiply(
-                    2 * s, [&](int r) __attribute__((always_inline)) {
-                        const __m512i row = _mm512_loadu_si512(numbers + r * kRowFloats<products> + s * kLanes);
-                        run[r].all = _mm512_dpbf16_ps(run[r].all, __m512bh(pairs), __m512bh(row));
-                    });
-                end(2 * s + 2);
-            });
-#endif
-    Weights::decode(
-        codes, part, [&](int n, Lanes values) __attribute__((always_inline)) {
-            multiply(
-                n, [&](int r) __attribute__((always_inline)) {
-                    run[r] = multiply_add<products == Products::exact>(
-                        row_lanes<products>(numbers + r * kRowFloats<products>, n), values, run[r]);
-                });
-            end(n + 1);
-        });
-}
-
-// Multiplies a part of a unit of a line with the rows. Factors, where there are any, are applied first.
-template <class Weights, Products products, int rows>
-MXQ_HD void scale_then_multiply(const uint8_t* codes, const float* factors, const float* numbers, int64_t part,
-                                Lanes* const (&sums)[rows]) {
-#if defined(__AVX512BF16__)
-    if constexpr (products == Products::dots && Weights::has_words)
-        return Weights::decode_words(
-            codes, [&](int s, __m512i pairs) __attribute__((always_inline)) {
-#pragma GCC unroll 8
-                for (int r = 0; r < rows; r++) {
-                    const __m512i row = _mm512_loadu_si512(numbers + r * kRowFloats<products> + s * kLanes);
-                    sums[r]->all = _mm512_dpbf16_ps(sums[r]->all, __m512bh(pairs), __m512bh(row));
-                }
-            });
-#endif
-    Weights::decode(
-        codes, part, [&](int n, Lanes values) __attribute__((always_inline)) {
-            if constexpr (Weights::factors > 0)
-                values = times(values, Weights::factors_of(factors, n / Weights::section, part));
-#pragma GCC unroll 8
-            for (int r = 0; r < rows; r++)
-                *sums[r] = multiply_add<products == Products::exact>(
-                    row_lanes<products>(numbers + r * kRowFloats<products>, n), values, *sums[r]);
-        });
-}
-
-// Multiplies a part of a unit of a line with the rows.
-template <class Weights, Products products, int rows>
-MXQ_HD void multiply_line(const uint8_t* codes, const float* factors, const float* numbers, int64_t part,
-                          Lanes* const (&sums)[rows]) {
-    if constexpr (Weights::factors > 0 && products != Products::scaled)
-        multiply_then_scale<Weights, products, rows>(codes, factors, numbers, part, sums);
-    else
-        scale_then_multiply<Weights, products, rows>(codes, factors, numbers, part, sums);
-}
-
-// Tells whether a pair of vectors of each line is multiplied in turns. What waits for its operands takes the places of what
-// could work: products of a line are one chain of four or eight multiply-adds after some operations that decode, and no
-// processor looks far enough ahead to fill its waits with the lines that follow.
-template <class Weights, Products products, int rows>
-constexpr bool kTakesLinesInTurns = false;
-
-// Tells whether lines in turns are prefetched so, too. Those whose units have 64 and 96 bytes are faster where all are
-// prefetched together, as was measured (docs/cpu-few-rows.md).
-template <class Weights>
-constexpr bool kPrefetchesInTurns = Weights::unit_bytes > 96;
-
 #if defined(__AVX512F__)
-template <class Weights, int rows>
-constexpr bool kTakesLinesInTurns<Weights, Products::fused, rows> = rows <= 2 && has_codes<Weights>;
+// Returns how many rows make a block. Beside more rows strips are faster, and `scaled` products, which are rare, have none.
+template <class Weights>
+constexpr int block_rows(Products products) {
+    if (products == Products::scaled) return 0;
+    if (products == Products::dots) return 4;
+    return Weights::order == Order::bytes ? 6 : 5;
+}
 
-// Adds the runs of a section of four lines, times their factors, to the sums.
-template <class Weights, int rows>
-MXQ_HD void add_section(const float* const (&factors)[kStripLines], int section, const Lanes (&runs)[kStripLines][rows],
-                        Lanes (&sums)[kStripLines][rows]) {
+// Tells whether a pair of vectors of each line is multiplied in turns. Products of a line are one chain of four or eight
+// multiply-adds, and beside one or two rows there are too few lines in sight whose chains could fill its waits.
+template <Products products, int rows>
+constexpr bool kTakesLinesInTurns = products == Products::fused&& rows <= 2;
+
+// A unit of each of four lines that lie alike, and their factors.
+template <class Weights>
+struct BlockUnits {
+    MXQ_HD void step() {
 #pragma GCC unroll 4
-    for (int c = 0; c < kStripLines; c++) {
-        const Lanes of_lanes = Weights::factors_of(factors[c], section, 0);
-#pragma GCC unroll 2
-        for (int r = 0; r < rows; r++) sums[c][r] = multiply_add<false>(runs[c][r], of_lanes, sums[c][r]);
+        for (int c = 0; c < kStripLines; c++) codes[c] += Weights::unit_bytes, factors[c] += Weights::factor_floats;
     }
+
+    // Returns the piece of a line that comes after one of its unit, of which there are `pieces`.
+    MXQ_HD const uint8_t* piece_after(int line, int piece, int pieces) const {
+        return codes[line] + (piece < pieces - 1 ? (piece + 1) * Weights::unit_bytes / pieces : to_following);
+    }
+
+    const uint8_t* codes[kStripLines];
+    const float* factors[kStripLines];
+    int64_t to_next;       // bytes to the line that is prefetched meanwhile
+    int64_t to_following;  // bytes to the unit whose first piece is decoded meanwhile: the last one is decoded again
+};
+
+// Prefetches bytes of the line that comes next, where the compiler may not before it has the run. Left free, GCC gathers the
+// prefetches of a unit, and one row of MXFP8 takes a tenth more.
+MXQ_HD void prefetch_after(Lanes& run, const uint8_t* codes, int64_t& to_next) {
+    asm("" : "+v"(run.all), "+r"(to_next));
+    __builtin_prefetch(codes + to_next, 0, 2);
+}
+
+// Adds the products of two vectors of a line with those of the rows, as row(r, which) has them, to runs. Those that begin
+// take their first product as it is.
+template <int rows, class Line, class Row>
+MXQ_HD void multiply_pair(const Line& line, int step, bool begins, const Row& row, Lanes (&runs)[rows]) {
+    const Lanes upper = line.upper(step), lower = line.lower(step);
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++) {
+        runs[r] = begins ? times(row(r, 0), upper) : multiply_add<false>(row(r, 0), upper, runs[r]);
+        runs[r] = in_register(multiply_add<false>(row(r, 1), lower, runs[r]));
+    }
+}
+
+// Adds the runs of a section of a line, times its factors, to the sums.
+template <class Weights, int rows>
+MXQ_HD void add_section(const float* factors, int section, const Lanes (&runs)[rows], Lanes (&sums)[rows]) {
+    const Lanes of_lanes = Weights::factors_of(factors, section, 0);
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++) sums[r] = multiply_add<false>(runs[r], of_lanes, sums[r]);
 }
 
 // Multiplies a unit of four lines of codes with the rows: two vectors of each line in turns. Without factors runs are the
-// sums.
+// sums. `pieces` has the first piece of each line, and gets that of the next unit.
 template <class Weights, int rows>
-MXQ_HD void multiply_in_turns(const uint8_t* const (&codes)[kStripLines], int64_t to_next,
-                              [[maybe_unused]] const float* const (&factors)[kStripLines], const float* numbers,
+MXQ_HD void multiply_in_turns(const BlockUnits<Weights>& b, const float* numbers,
+                              DecodedPiece<typename Weights::Element> (&pieces)[kStripLines],
                               Lanes (&sums)[kStripLines][rows]) {
     constexpr bool has_factors = Weights::factors > 0;
-    PairDecoder<typename Weights::Element> decoders[kStripLines];
+    constexpr int steps = DecodedPiece<typename Weights::Element>::steps, count = kUnitVectors / 2 / steps;
     Lanes runs[kStripLines][rows];
+    int64_t to_next = b.to_next;
 #pragma GCC unroll 4
     for (int n = 0; n < kUnitVectors; n += 2) {
-        Lanes upper[rows], lower[rows];
+        Lanes row[rows][2];
 #pragma GCC unroll 2
-        for (int r = 0; r < rows; r++) {
-            upper[r] = in_register(row_lanes<Products::fused>(numbers + r * kUnit, n));
-            lower[r] = in_register(row_lanes<Products::fused>(numbers + r * kUnit, n + 1));
-        }
+        for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+            for (int i = 0; i < 2; i++) row[r][i] = in_register(load_lanes(numbers + r * kUnit + (n + i) * kLanes));
         const bool begins = has_factors && n % Weights::section == 0;
+        const int step = n / 2 % steps, piece = n / 2 / steps;
 #pragma GCC unroll 4
         for (int c = 0; c < kStripLines; c++) {
-            if (kPrefetchesInTurns<Weights> && n / 2 % 2 == c / 2) __builtin_prefetch(codes[c] + to_next + n / 4 * 64, 0, 2);
-            decoders[c](codes[c], n / 2);
-#pragma GCC unroll 2
-            for (int r = 0; r < rows; r++) {
-                Lanes& to = has_factors ? runs[c][r] : sums[c][r];
-                to = begins ? times(upper[r], decoders[c].upper) : multiply_add<false>(upper[r], decoders[c].upper, to);
-                to = in_register(multiply_add<false>(lower[r], decoders[c].lower, to));
-            }
+            const auto row_of = [&](int r, int i) __attribute__((always_inline)) { return row[r][i]; };
+            Lanes(&to)[rows] = has_factors ? runs[c] : sums[c];
+            multiply_pair(pieces[c], step, begins, row_of, to);
+            const int turn = step * kStripLines + c;
+            if (turn % steps == 0) prefetch_after(to[0], b.codes[turn / steps] + piece * 64, to_next);
+            if (step == steps - 1) pieces[c].take(b.piece_after(c, piece, count));
         }
         if constexpr (has_factors)
-            if ((n + 2) % Weights::section == 0) add_section<Weights>(factors, n / Weights::section, runs, sums);
+            if ((n + 2) % Weights::section == 0)
+#pragma GCC unroll 4
+                for (int c = 0; c < kStripLines; c++)
+                    add_section<Weights>(b.factors[c], n / Weights::section, runs[c], sums[c]);
     }
 }
-#endif
 
-// Multiplies the lines with all rows of the pass. `strip` has the sums: those of a line are neighbours. Returns false where
-// there is a NaN that decoding loses.
+// Multiplies units of four lines of codes with the rows, the lines in turns.
+template <class Weights, int rows>
+MXQ_HD void multiply_units_in_turns(BlockUnits<Weights> b, int64_t count, const float* numbers,
+                                    Lanes (&sums)[kStripLines][rows]) {
+    DecodedPiece<typename Weights::Element> pieces[kStripLines];
+    for (int c = 0; c < kStripLines; c++) pieces[c].take(b.codes[c]);
+    for (int64_t left = count; left > 0; left--, numbers += rows * kUnit, b.step()) {
+        b.to_following = left > 1 ? Weights::unit_bytes : 0;
+        multiply_in_turns(b, numbers, pieces, sums);
+    }
+}
+
+// Adds the dot products of a pair of vectors of a line and of the rows to runs.
+template <int rows, class Line>
+MXQ_HD void add_dots([[maybe_unused]] const Line& line, [[maybe_unused]] int step, bool begins,
+                     [[maybe_unused]] const float* numbers, Lanes (&runs)[rows]) {
+#if defined(__AVX512BF16__)
+    const Words pairs = line.pairs(step);
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++) {
+        const Words row = _mm512_loadu_si512(numbers + r * kRowFloats<Products::dots>);
+        runs[r].all = _mm512_dpbf16_ps(begins ? no_lanes().all : runs[r].all, __m512bh(pairs), __m512bh(row));
+    }
+#endif
+}
+
+// A unit of a line of codes and its factors, the unit that is multiplied next, and how far away the line is that is
+// prefetched meanwhile.
+struct LineUnit {
+    const uint8_t *codes, *next;
+    const float* factors;
+    int64_t to_next;
+};
+
+// Multiplies a unit of a line of codes with the rows. Without factors runs are the sums. Of two pieces `now` is the first of
+// the unit. While one is multiplied the other is decoded.
 template <class Weights, Products products, int rows>
-bool multiply_block(const FewRowsPass& pass, const Columns& b, float* strip) {
-    Lanes sums[kParts][kStripLines][rows];
+MXQ_HD void multiply_by_pieces(LineUnit line, int now, const float* numbers,
+                               DecodedPiece<typename Weights::Element> (&pieces)[2], Lanes (&sums)[rows]) {
+    constexpr bool has_factors = Weights::factors > 0;
+    constexpr int steps = DecodedPiece<typename Weights::Element>::steps, count = kUnitVectors / 2 / steps;
+    Lanes own_runs[rows];
+    Lanes(&runs)[rows] = has_factors ? own_runs : sums;
+#pragma GCC unroll 4
+    for (int n = 0; n < kUnitVectors; n += 2) {
+        const int step = n / 2 % steps, piece = n / 2 / steps;
+        const bool begins = has_factors && n % Weights::section == 0;
+        DecodedPiece<typename Weights::Element>& some = pieces[(now + piece) % 2];
+        if (step == 0)
+            pieces[(now + piece + 1) % 2].take(piece < count - 1 ? line.codes + (piece + 1) * Weights::unit_bytes / count
+                                                                 : line.next);
+        if constexpr (products == Products::dots) {
+            add_dots(some, step, begins, numbers + n / 2 * kLanes, runs);
+        } else {
+            const auto row_of = [&](int r, int i) __attribute__((always_inline)) {
+                return load_lanes(numbers + r * kUnit + (n + i) * kLanes);
+            };
+            multiply_pair(some, step, begins, row_of, runs);
+        }
+        if (step == 0) prefetch_after(runs[0], line.codes + piece * 64, line.to_next);
+        if constexpr (has_factors)
+            if ((n + 2) % Weights::section == 0) add_section<Weights>(line.factors, n / Weights::section, runs, sums);
+    }
+}
+
+// Multiplies units of four lines of codes with the rows, a line after another.
+template <class Weights, Products products, int rows>
+MXQ_HD void multiply_units(BlockUnits<Weights> b, int64_t count, const float* numbers, Lanes (&sums)[kStripLines][rows]) {
+    constexpr int pieces_of_unit = kUnitVectors / 2 / DecodedPiece<typename Weights::Element>::steps;
+    DecodedPiece<typename Weights::Element> pieces[2];
+    pieces[0].take(b.codes[0]);
+    for (int64_t left = count; left > 0; left--, numbers += rows * kRowFloats<products>, b.step()) {
+        b.to_following = left > 1 ? Weights::unit_bytes : 0;
+#pragma GCC unroll 4
+        for (int c = 0; c < kStripLines; c++) {
+            const uint8_t* const next = c + 1 < kStripLines ? b.codes[c + 1] : b.codes[0] + b.to_following;
+            multiply_by_pieces<Weights, products>({b.codes[c], next, b.factors[c], b.to_next}, c * pieces_of_unit % 2,
+                                                  numbers, pieces, sums[c]);
+        }
+    }
+}
+
+// Multiplies the lines with all rows of the pass. `strip` has the sums: those of a line are neighbours.
+template <class Weights, Products products, int rows>
+void multiply_block(const FewRowsPass& pass, const Columns& b, float* strip) {
+    static_assert(!Weights::loses_nan);
+    Lanes sums[kStripLines][rows];
     const auto for_sums = [&](const auto& use) __attribute__((always_inline)) {
-        for (int64_t p = 0; p < kParts; p++)
-            for (int64_t c = 0; c < kStripLines; c++)
-                for (int64_t r = 0; r < rows; r++) use(sums[p][c][r], strip + (c * rows + r) * kLanes + p * kWidth);
+        for (int64_t c = 0; c < kStripLines; c++)
+            for (int64_t r = 0; r < rows; r++) use(sums[c][r], strip + (c * rows + r) * kLanes);
     };
     for_sums([](Lanes & sum, const float* from) __attribute__((always_inline)) { sum = load_lanes(from); });
-    const uint8_t* codes[kStripLines];
-    for (int c = 0; c < kStripLines; c++) codes[c] = b.codes[c];
-    NanSearch<Weights::loses_nan> search;
-    const float* numbers = pass.rows;
-    for (int64_t unit = 0; unit * kUnit < pass.depth; unit++, numbers += rows * kRowFloats<products>) {
-        if (unit == b.units)
-            for (int c = 0; c < kStripLines; c++) codes[c] = b.last[c];
-        if constexpr (!kTakesLinesInTurns<Weights, products, rows> || !kPrefetchesInTurns<Weights>)
-#pragma GCC unroll 4
-            for (int c = 0; c < kStripLines; c++)
-#pragma GCC unroll 2
-                for (int64_t at = 0; at < Weights::unit_bytes; at += 64) __builtin_prefetch(codes[c] + b.to_next + at, 0, 2);
-        search.look_at(codes);
-        const auto multiply = [&](int64_t part) __attribute__((always_inline)) {
-            if constexpr (kTakesLinesInTurns<Weights, products, rows>) {
-                const float* factors[kStripLines];
-                for (int c = 0; c < kStripLines; c++) factors[c] = b.factors[c] + unit * Weights::factor_floats;
-                multiply_in_turns<Weights>(codes, b.to_next, factors, numbers, sums[part]);
-            } else {
-#pragma GCC unroll 4
-                for (int c = 0; c < kStripLines; c++) {
-                    Lanes* of_line[rows];
-                    for (int r = 0; r < rows; r++) of_line[r] = &sums[part][c][r];
-                    multiply_line<Weights, products, rows>(codes[c], b.factors[c] + unit * Weights::factor_floats,
-                                                           numbers + part * kWidth, part, of_line);
-                }
-            }
-        };
-        if constexpr (rows == 1)
-#pragma GCC unroll 2
-            for (int64_t part = 0; part < kParts; part++) multiply(part);
+    for (int64_t unit = 0, count; unit * kUnit < pass.depth; unit += count) {  // whole units, and then the last one
+        const bool is_whole = unit < b.units;
+        BlockUnits<Weights> units;
+        for (int c = 0; c < kStripLines; c++) {
+            units.codes[c] = is_whole ? b.codes[c] : b.last[c];
+            units.factors[c] = b.factors[c] + unit * Weights::factor_floats;
+        }
+        units.to_next = b.to_next, count = is_whole ? b.units : 1;
+        const float* const numbers = pass.rows + unit * rows * kRowFloats<products>;
+        if constexpr (kTakesLinesInTurns<products, rows>)
+            multiply_units_in_turns(units, count, numbers, sums);
         else
-#pragma GCC unroll 1
-            for (int64_t part = 0; part < kParts; part++) multiply(part);
-#pragma GCC unroll 4
-        for (int c = 0; c < kStripLines; c++) codes[c] += Weights::unit_bytes;
+            multiply_units<Weights, products>(units, count, numbers, sums);
     }
     for_sums([](const Lanes& sum, float* to) __attribute__((always_inline)) { store_lanes(sum, to); });
-    return !search.found();
 }
 
-using MultiplyBlock = bool (*)(const FewRowsPass&, const Columns&, float* strip);
+using MultiplyBlock = void (*)(const FewRowsPass&, const Columns&, float* strip);
 
 // Returns the function for a block of so many rows.
 template <class Weights, Products products, int... index>
@@ -218,6 +238,7 @@ MultiplyBlock block_of(int64_t rows, std::integer_sequence<int, index...>) {
     static constexpr MultiplyBlock of_rows[] = {multiply_block<Weights, products, index + 1>...};
     return of_rows[rows - 1];
 }
+#endif
 
 }  // namespace
 }  // namespace mxq::cpu

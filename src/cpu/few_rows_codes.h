@@ -286,8 +286,6 @@ MXQ_HD void pick_pairs(__m512i codes, const Use& use) {
 
 // Calls use(s, pairs) with the BF16 values of 64 codes of six or eight bits. With VBMI bytes pick those of six bits, too: on
 // Intel's processors a pick of words from two registers is three operations, and products take 3 to 16% less time by bytes.
-// On Zen 4 multiply-adds of two to four rows take 5 to 12% more so, but those of one row and of eight, and dot products,
-// less (docs/cpu-few-rows.md).
 template <class E, class Use>
 MXQ_HD void decode_bytes(const uint8_t* stored, const Use& use) {
     if constexpr (E::bits == 8) return pick_pairs<E>(_mm512_loadu_si512(stored), use);
@@ -322,38 +320,52 @@ struct NibbleTable {
 template <class E>
 constexpr NibbleTable<E> kNibbleTable;
 
-// Decodes a unit of a line of codes to fp32, two vectors a call: those that upper_of() and lower_of() make of a pair.
+// A piece of a line of codes, of which a step is two vectors: those that upper_of() and lower_of() make of a pair. It is a
+// unit of codes of four bits, which are picked in their steps, or half a unit of six or eight bits, which become pairs when
+// it is taken: their way to numbers is so long that they are best taken before the piece before them is used up.
 template <class E>
-struct PairDecoder {
-    Lanes upper, lower;
+struct DecodedPiece {
+    static constexpr int steps = E::bits == 4 ? 4 : 2;
 
-    // Decodes vectors 2 s and 2 s + 1, after those before them.
-    MXQ_HD void operator()(const uint8_t* codes, int s) {
-        if constexpr (E::bits == 4) {
-            decode_nibble(codes, s);
-        } else {
-            if (s % 2 == 0)
-                decode_bytes<E>(
-                    codes + s / 2 * 8 * E::bits, [&](int i, __m512i pairs) __attribute__((always_inline)) {
-                        (i == 0 ? first_ : second_) = pairs;
-                    });
-            const Words& pairs = s % 2 == 0 ? first_ : second_;
-            upper = as_lanes(upper_of(pairs)), lower = as_lanes(lower_of(pairs));
-        }
+    MXQ_HD void take(const uint8_t* codes) {
+        if constexpr (E::bits == 4)
+            codes_ = codes;
+        else
+            decode_bytes<E>(
+                codes, [&](int s, const Words& pairs) __attribute__((always_inline)) { pairs_[s] = pairs; });
+    }
+
+    MXQ_HD Words pairs(int step) const {
+        if constexpr (E::bits == 4)
+            return pick_nibbles<E>(load_words(codes_), step);
+        else
+            return pairs_[step];
+    }
+
+    // Of four bits code picks a BF16 number to the upper half of each lane and zeros to the lower one, or an fp32 number, by
+    // the same bits: two operations, where picking a pair and taking it apart are three.
+    MXQ_HD Lanes upper(int step) const {
+        constexpr __mmask32 uppers = 0xAAAAAAAA;
+        if constexpr (E::bits == 4)
+            return as_lanes(_mm512_maskz_permutexvar_epi16(uppers, index(step), half_of(kBf16Table<E>.words, 0)));
+        else
+            return as_lanes(upper_of(pairs_[step]));
+    }
+    MXQ_HD Lanes lower(int step) const {
+        if constexpr (E::bits == 4)
+            return {_mm512_maskz_permutexvar_ps(kAll, index(step), load_lanes(kNibbleTable<E>.values).all)};
+        else
+            return as_lanes(lower_of(pairs_[step]));
     }
 
 private:
-    // Picks a BF16 number to the upper half of each lane and zeros to the lower one, or an fp32 number, by the same bits:
-    // two operations, where picking a pair and taking it apart are three.
-    MXQ_HD void decode_nibble(const uint8_t* codes, int s) {
-        constexpr __mmask32 uppers = 0xAAAAAAAA;
-        if (s == 0) first_ = load_words(codes);
-        const __m512i index = s == 0 ? first_ : _mm512_maskz_srli_epi16(kAllWords, first_, unsigned(4 * s));
-        upper = as_lanes(_mm512_maskz_permutexvar_epi16(uppers, index, half_of(kBf16Table<E>.words, 0)));
-        lower = {_mm512_maskz_permutexvar_ps(kAll, index, load_lanes(kNibbleTable<E>.values).all)};
+    MXQ_HD Words index(int step) const {
+        const Words codes = load_words(codes_);
+        return step == 0 ? codes : _mm512_maskz_srli_epi16(kAllWords, codes, unsigned(4 * step));
     }
 
-    Words first_, second_;  // pairs; of codes of four bits the first has all of them
+    const uint8_t* codes_;  // of four bits
+    Words pairs_[2];        // of six and eight
 };
 
 template <class E, class Use>

@@ -7,36 +7,22 @@
 namespace mxq::cpu {
 namespace {
 
-// How many rows of plain numbers and lines have their sums in registers, and how many rows of codes make a block
-// (few_rows_blocks.h). More rows take strips (few_rows_strips.h), which are faster from there on, and so does all that
-// scalar code multiplies with codes, to have fewer kernels. AVX2 decodes codes ahead (few_rows_ahead.h). Up to kTurnRows
-// rows of plain numbers are multiplied with 64 bytes of each line in turns, which is slower with more.
+// How many rows of plain numbers and lines have their sums in registers. More rows take strips (few_rows_strips.h), which
+// are faster from there on, and so does all that scalar code multiplies with codes, to have fewer kernels. Codes have blocks
+// of a few rows with AVX-512 (few_rows_blocks.h), and AVX2 decodes them ahead (few_rows_ahead.h). Up to kTurnRows rows of
+// plain numbers are multiplied with 64 bytes of each line in turns, which is slower with more.
 #if defined(__AVX512F__)
 constexpr int kRegisterRows = 3, kRegisterLines = 4, kTurnRows = 2;
-template <Products products>
-constexpr int kBlockRows = products == Products::dots    ? 4
-                           : products == Products::fused ? 5
-                                                         : 3;
 #elif defined(__AVX2__)
 constexpr int kRegisterRows = 2, kRegisterLines = 2, kTurnRows = 1;
-template <Products>
-constexpr int kBlockRows = 0;
 #else
 constexpr int kRegisterRows = 1, kRegisterLines = 1, kTurnRows = 0;
-template <Products>
-constexpr int kBlockRows = 0;
 #endif
 constexpr int kStripLines = kFewColumns;  // of a block, too
 
 // Tells whether weights are codes.
 template <class Weights>
 constexpr bool has_codes = Weights::unit_bytes <= kUnit;
-
-// Tells whether units are prefetched line by line, each where it is decoded, in kernels with sums in registers. Lines that
-// AVX-512 multiplies in turns have a rule of their own (kPrefetchesInTurns in few_rows_blocks.h), and those that AVX2
-// decodes ahead are prefetched in the order of memory.
-template <class Weights>
-constexpr bool kSpreadsPrefetches = Weights::unit_bytes <= 64;
 
 // Tells whether weights are plain numbers as they are stored.
 template <class Weights>

@@ -55,7 +55,7 @@ constexpr bool kTakesTurns = is_plain<Weights>&& products != Products::dots&& ro
 // rows of BF16; AVX2, in two parts, took a tenth more so.
 template <class Weights, Products products, int rows, int columns>
 MXQ_HD void multiply_turns(const uint8_t* const (&lines)[columns], const Columns& b, const float* numbers, int64_t part,
-                           Lanes (&sums)[rows][columns]) {
+                           Lanes (&sums)[columns][rows]) {
     constexpr int64_t vector_bytes = Weights::unit_bytes / kUnitVectors;
     constexpr int vectors = int(64 / vector_bytes);
 #pragma GCC unroll 1
@@ -75,31 +75,58 @@ MXQ_HD void multiply_turns(const uint8_t* const (&lines)[columns], const Columns
                 const Lanes weights = Weights::load(lines[c] + from * vector_bytes, n - from, part);
 #pragma GCC unroll 2
                 for (int r = 0; r < rows; r++)
-                    sums[r][c] = multiply_add<products == Products::exact>(row[r], weights, sums[r][c]);
+                    sums[c][r] = multiply_add<products == Products::exact>(row[r], weights, sums[c][r]);
             }
         }
     }
 }
 
+// Multiplies a part of a unit of a line of plain numbers with the rows.
+template <class Weights, Products products, int rows>
+MXQ_HD void multiply_plain_line(const uint8_t* line, const float* numbers, int64_t part, Lanes (&sums)[rows]) {
+#if defined(__AVX512BF16__)
+    if constexpr (products == Products::dots && Weights::has_words)
+        return Weights::decode_words(
+            line, [&](int s, __m512i pairs) __attribute__((always_inline)) {
+#pragma GCC unroll 8
+                for (int r = 0; r < rows; r++) {
+                    const __m512i row = _mm512_loadu_si512(numbers + r * kRowFloats<products> + s * kLanes);
+                    sums[r].all = _mm512_dpbf16_ps(sums[r].all, __m512bh(pairs), __m512bh(row));
+                }
+            });
+#endif
+    Weights::decode(
+        line, part, [&](int n, Lanes values) __attribute__((always_inline)) {
+#pragma GCC unroll 8
+            for (int r = 0; r < rows; r++)
+                sums[r] = multiply_add<products == Products::exact>(
+                    row_lanes<products>(numbers + r * kRowFloats<products>, n), values, sums[r]);
+        });
+}
+
 // Multiplies a part of one unit of the lines with the rows.
 template <class Weights, Products products, int rows, int columns>
-MXQ_HD void multiply_unit(const uint8_t* const (&codes)[columns], const Columns& b, int64_t unit, const float* numbers,
-                          int64_t part, Lanes (&sums)[rows][columns]) {
+MXQ_HD void multiply_unit(const uint8_t* const (&codes)[columns], const Columns& b, [[maybe_unused]] int64_t unit,
+                          const float* numbers, int64_t part, Lanes (&sums)[columns][rows]) {
     if constexpr (kTakesTurns<Weights, products, rows>)
         return multiply_turns<Weights, products>(codes, b, numbers, part, sums);
 #pragma GCC unroll 4
-    for (int c = 0; c < columns; c++) {
-        if (kSpreadsPrefetches<Weights> && part == 0) __builtin_prefetch(codes[c] + b.to_next, 0, 2);
-        Lanes* of_line[rows];
-        for (int r = 0; r < rows; r++) of_line[r] = &sums[r][c];
-        const float* const factors = b.factors[c] + unit * Weights::factor_floats;
-        multiply_line<Weights, products, rows>(codes[c], factors, numbers, part, of_line);
-    }
+    for (int c = 0; c < columns; c++)
+        if constexpr (!has_codes<Weights>) {
+            multiply_plain_line<Weights, products>(codes[c], numbers, part, sums[c]);
+        } else {
+#if defined(__AVX512F__)
+            DecodedPiece<typename Weights::Element> pieces[2];
+            pieces[0].take(codes[c]);
+            const float* const factors = b.factors[c] + unit * Weights::factor_floats;
+            multiply_by_pieces<Weights, products>({codes[c], codes[c], factors, b.to_next}, 0, numbers, pieces, sums[c]);
+#endif
+        }
 }
 
 // Multiplies parts of all units, from part `first` on. Only those with the first one prefetch what comes next.
 template <class Weights, Products products, int parts, int rows, int columns>
-MXQ_HD void multiply_parts(const FewRowsPass& pass, const Columns& b, int64_t first, Lanes (&sums)[parts][rows][columns]) {
+MXQ_HD void multiply_parts(const FewRowsPass& pass, const Columns& b, int64_t first, Lanes (&sums)[parts][columns][rows]) {
     const uint8_t* codes[columns];
     for (int c = 0; c < columns; c++) codes[c] = b.codes[c];
     const float* numbers = pass.rows + first * kWidth;
@@ -109,7 +136,7 @@ MXQ_HD void multiply_parts(const FewRowsPass& pass, const Columns& b, int64_t fi
             multiply_unit<Weights, products>(codes, b, unit, numbers + p * kWidth, first + p, sums[p]);
     };
     for (int64_t unit = 0; unit < b.units; unit++, numbers += rows * kRowFloats<products>) {
-        if (!kSpreadsPrefetches<Weights> && !kTakesTurns<Weights, products, rows> && first == 0)
+        if (!has_codes<Weights> && !kTakesTurns<Weights, products, rows> && first == 0)
 #pragma GCC unroll 4
             for (int c = 0; c < columns; c++)
 #pragma GCC unroll 8
@@ -130,17 +157,17 @@ bool multiply_columns(const FewRowsPass& pass, const Columns& b) {
     const auto lanes_of = [&](int64_t part, int r, int c) {
         return pass.lanes + ((b.first + c * b.apart) * rows + r) * kLanes + part * kWidth;
     };
-    Lanes all[kParts][rows][columns];
+    Lanes all[kParts][columns][rows];
 #pragma GCC unroll 2
     for (int64_t first = 0; first < kParts; first += parts) {
-        Lanes sums[parts][rows][columns];
+        Lanes sums[parts][columns][rows];
 #pragma GCC unroll 2
         for (int p = 0; p < parts; p++)
 #pragma GCC unroll 4
             for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
                 for (int c = 0; c < columns; c++)
-                    sums[p][r][c] = pass.first || c >= b.count ? no_lanes() : load_lanes(lanes_of(first + p, r, c));
+                    sums[p][c][r] = pass.first || c >= b.count ? no_lanes() : load_lanes(lanes_of(first + p, r, c));
         multiply_parts<Weights, products>(pass, b, first, sums);
 #pragma GCC unroll 2
         for (int p = 0; p < parts; p++)
@@ -148,15 +175,15 @@ bool multiply_columns(const FewRowsPass& pass, const Columns& b) {
             for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
                 for (int c = 0; c < columns; c++) {
-                    all[first + p][r][c] = sums[p][r][c];
-                    if (!pass.last && c < b.count) store_lanes(sums[p][r][c], lanes_of(first + p, r, c));
+                    all[first + p][c][r] = sums[p][c][r];
+                    if (!pass.last && c < b.count) store_lanes(sums[p][c][r], lanes_of(first + p, r, c));
                 }
     }
     if (!pass.last) return true;
     for (int r = 0; r < rows; r++)
         for (int c = 0; c < b.count; c++) {
             Lanes of_sum[kParts];
-            for (int64_t part = 0; part < kParts; part++) of_sum[part] = all[part][r][c];
+            for (int64_t part = 0; part < kParts; part++) of_sum[part] = all[part][c][r];
             finish_sum(pass, b, r, c, of_sum, Weights::order, kScaleOfSums<Weights, products>);
         }
     return true;

@@ -185,11 +185,14 @@ bool multiply_rows(const FewRowsPass& pass, const Columns& b) {
     } else if constexpr (kDecodesAhead && is_plain<Weights>) {
         return multiply_plain<Weights>(pass, b, pass.strip), true;
     } else {
-        constexpr int block_rows = has_codes<Weights> ? kBlockRows<products> : 0;
-        if constexpr (block_rows > 0)
-            if (pass.row_count <= block_rows)
-                return block_of<Weights, products>(pass.row_count, std::make_integer_sequence<int, block_rows>())(
-                    pass, b, pass.strip);
+#if defined(__AVX512F__)
+        constexpr int most = has_codes<Weights> ? block_rows<Weights>(products) : 0;
+        if constexpr (most > 0)
+            if (pass.row_count <= most) {
+                const auto multiply = block_of<Weights, products>(pass.row_count, std::make_integer_sequence<int, most>());
+                return multiply(pass, b, pass.strip), true;
+            }
+#endif
         return multiply_strip<Weights, products>(pass, b, pass.strip);
     }
 }
