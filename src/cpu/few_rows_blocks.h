@@ -209,7 +209,9 @@ void multiply_block(const FewRowsPass& pass, const Columns& b, float* strip) {
     static_assert(!Weights::loses_nan);
     Lanes sums[kStripLines][rows];
     const auto for_sums = [&](const auto& use) __attribute__((always_inline)) {
+#pragma GCC unroll 4
         for (int64_t c = 0; c < kStripLines; c++)
+#pragma GCC unroll 8
             for (int64_t r = 0; r < rows; r++) use(sums[c][r], strip + (c * rows + r) * kLanes);
     };
     for_sums([](Lanes & sum, const float* from) __attribute__((always_inline)) { sum = load_lanes(from); });

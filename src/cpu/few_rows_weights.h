@@ -3,7 +3,7 @@
 //     unit              how many codes or numbers are decoded together
 //     order             which of them lie in which lane of which vector (few_rows_codes.h)
 //     factors           how many a unit has: NVFP4 one for 16 codes, MX for 32, FP8 one, or none for whole lines
-//     factor_floats     how many floats of memory they take: AVX-512 keeps those of NVFP4 as BF16
+//     factor_floats     how many floats of memory they take: AVX-512 keeps those of NVFP4 and MX as BF16
 //     section           how many vectors have the same factors
 //     fold              a power of two that factors are multiplied by beforehand, since values come out that much smaller
 //     scale             the same, but sums are multiplied by it
@@ -19,6 +19,29 @@ namespace {
 
 // ---- Factors ---------------------------------------------------------------------------------------------------------
 
+#if defined(__AVX512F__)
+// Masks the first 64 bytes, or the `count` that there are.
+MXQ_HD __mmask64 first_bytes(int64_t count) { return count < 64 ? (uint64_t(1) << count) - 1 : kAllBytes; }
+
+// Brings bytes to the order in which low_pairs() and high_pairs() make words of neighbours.
+MXQ_HD __m512i order_for_pairs(__m512i bytes) {
+    return _mm512_maskz_permutexvar_epi64(0xFF, _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7), bytes);
+}
+
+// Stores E4M3 scales as BF16 numbers, and zeros up to a multiple of 32. Returns true: NaN stays NaN.
+MXQ_HD bool factors_of_e4m3(const uint8_t* scales, int64_t count, bool, float* to) {
+    for (int64_t i = 0; i < count; i += 64, to += 2 * kLanes) {
+        const __m512i bytes = _mm512_maskz_loadu_epi8(first_bytes(count - i), scales + i);
+        pick_pairs<E4M3>(
+            order_for_pairs(bytes), [&](int s, __m512i words) __attribute__((always_inline)) {
+                if (32 * s < count - i) _mm512_storeu_si512(to + kLanes * s, words);
+            });
+    }
+    return true;
+}
+constexpr int64_t floats_of_factors(int64_t count) { return count / 2; }
+constexpr int kFoldOfScales = 0;
+#else
 typedef uint8_t SixteenBytes __attribute__((vector_size(16)));
 
 // Loads sixteen bytes, or the `count` that there are: the others repeat the first one.
@@ -28,39 +51,11 @@ MXQ_HD SixteenBytes load_some(const uint8_t* from, int64_t count) {
         memcpy(&bytes, from, sizeof bytes);
         return bytes;
     }
-#if defined(__AVX512F__)
-    return SixteenBytes(_mm_mask_loadu_epi8(_mm_set1_epi8(char(*from)), __mmask16((1u << count) - 1), from));
-#else
     memset(&bytes, *from, sizeof bytes);
     memcpy(&bytes, from, size_t(count));
     return bytes;
-#endif
 }
 
-#if defined(__AVX512F__)
-// Stores E4M3 scales as BF16 numbers, and some more up to a multiple of 64. Returns true: NaN stays NaN.
-MXQ_HD bool factors_of_e4m3(const uint8_t* scales, int64_t count, bool, float* to) {
-    const __m512i neighbours = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
-    for (int64_t i = 0; i < count; i += 64, to += 32) {
-        const __mmask64 some = count - i < 64 ? (uint64_t(1) << (count - i)) - 1 : kAllBytes;
-        const __m512i bytes = _mm512_mask_loadu_epi8(_mm512_set1_epi8(char(scales[i])), some, scales + i);
-        const __m512i codes = _mm512_maskz_permutexvar_epi64(0xFF, neighbours, bytes);
-        pick_pairs<E4M3>(
-            codes, [&](int s, __m512i words)
-                       __attribute__((always_inline)) { _mm512_storeu_si512(to + kLanes * s, words); });
-    }
-    return true;
-}
-constexpr int64_t floats_of_e4m3(int64_t count) { return count / 2; }
-constexpr int kFoldOfScales = 0;
-
-// Stores 2^(s - 127 + exponent) for sixteen E8M0 scales.
-MXQ_HD void store_powers(const SixteenBytes& scales, uint32_t exponent, bool, float* to) {
-    const __m512i sums =
-        _mm512_add_epi32(_mm512_maskz_cvtepu8_epi32(kAll, __m128i(scales)), _mm512_set1_epi32(int(exponent)));
-    _mm512_storeu_si512(to, _mm512_maskz_slli_epi32(kAll, sums, 23));
-}
-#else
 #if defined(__AVX2__)
 // Stores E4M3 scales, and some more up to a multiple of 16, as F16 numbers of 2^-8 times their values, each twice, since two
 // lanes take it, and interleaved as lanes are, or `in_order`. Returns false where there is a NaN, which becomes a number.
@@ -95,7 +90,7 @@ MXQ_HD bool factors_of_e4m3(const uint8_t* scales, int64_t count, bool, float* t
 }
 constexpr int kFoldOfScales = 0;
 #endif
-constexpr int64_t floats_of_e4m3(int64_t count) { return count; }
+constexpr int64_t floats_of_factors(int64_t count) { return count; }
 
 // Stores 2^(s - 127 + exponent) for sixteen E8M0 scales; AVX2 those of every four in the order 0 2 1 3, in which lanes of
 // codes of four bits take two neighbours, or `in_order`.
@@ -122,6 +117,23 @@ struct E8m0Factors {
           first(uint8_t(float_bits(safe.low) >> 23)),
           span(uint8_t((float_bits(safe.high) >> 23) - first)) {}
 
+#if defined(__AVX512F__)
+    // Stores 2^(s - 127) as BF16 numbers for each scale, and zeros up to a multiple of 32. Returns whether all are safe.
+    // Values come out of their codes as large as they are, so the exponent is zero.
+    MXQ_HD bool operator()(const uint8_t* scales, int64_t count, bool, float* to) const {
+        const __m512i zeros = _mm512_setzero_si512();
+        __m512i most = zeros;  // of what scales are beyond the first
+        for (int64_t i = 0; i < count; i += 64, to += 2 * kLanes) {
+            const __mmask64 some = first_bytes(count - i);
+            const __m512i bytes = _mm512_maskz_loadu_epi8(some, scales + i), ordered = order_for_pairs(bytes);
+            most = _mm512_mask_max_epu8(most, some, most, _mm512_sub_epi8(bytes, _mm512_set1_epi8(char(first))));
+            _mm512_storeu_si512(to, _mm512_maskz_slli_epi16(kAllWords, low_pairs(ordered, zeros), 7));
+            if (32 < count - i)
+                _mm512_storeu_si512(to + kLanes, _mm512_maskz_slli_epi16(kAllWords, high_pairs(ordered, zeros), 7));
+        }
+        return _mm512_cmpgt_epu8_mask(most, _mm512_set1_epi8(char(span))) == 0;
+    }
+#else
     // Stores 2^(s - 127 + exponent) for each scale, and some more up to a multiple of 16. Returns whether all are safe.
     MXQ_HD bool operator()(const uint8_t* scales, int64_t count, bool in_order, float* to) const {
         SixteenBytes most = {};  // of what scales are beyond the first
@@ -135,6 +147,7 @@ struct E8m0Factors {
         memcpy(beyond, &is_beyond, sizeof beyond);
         return (beyond[0] | beyond[1]) == 0;
     }
+#endif
 
     const uint32_t exponent;
     const uint8_t first, span;
@@ -167,7 +180,7 @@ template <class E, int64_t block>
 struct QuantizedWeights : UnitDecoder<E> {
     static constexpr Order order = E::bits == 4 ? Order::nibbles : Order::bytes;
     static constexpr int64_t unit_bytes = kUnit * E::bits / 8, factors = kUnit / block;
-    static constexpr int64_t factor_floats = block == kNvBlock ? floats_of_e4m3(factors) : factors;
+    static constexpr int64_t factor_floats = block <= kMxBlock ? floats_of_factors(factors) : factors;
     static constexpr int64_t sections = block == kMxBlock && E::bits > 4 ? 2 : 1;
     static constexpr int64_t section = kUnitVectors / sections;
     static constexpr bool has_words = true;
@@ -195,9 +208,11 @@ struct QuantizedWeights : UnitDecoder<E> {
 #else
         constexpr int64_t of_section = factors / sections;
 #if defined(__AVX512F__)
-        if constexpr (block == kNvBlock) {
+        if constexpr (block <= kMxBlock) {
+            __m128i some = _mm_setzero_si128();
+            memcpy(&some, reinterpret_cast<const uint16_t*>(of_unit) + number * of_section, of_section * sizeof(uint16_t));
             const __m512i index = _mm512_load_si512(kFactorOfLane<FactorOfLane<of_section, 16>>.index);
-            return as_lanes(_mm512_maskz_permutexvar_epi16(0xAAAAAAAA, index, _mm512_loadu_si512(of_unit)));
+            return as_lanes(_mm512_maskz_permutexvar_epi16(0xAAAAAAAA, index, _mm512_castsi128_si512(some)));
         }
 #endif
         if constexpr (of_section <= kParts) return same_lanes(of_unit + number * of_section + part * of_section / kParts);
