@@ -55,7 +55,7 @@ struct BlockUnits {
     const uint8_t* codes[kStripLines];
     const float* factors[kStripLines];
     int64_t to_next;       // bytes to the line that is prefetched meanwhile
-    int64_t to_following;  // bytes to the unit whose first piece is decoded meanwhile: the last one is decoded again
+    int64_t to_following;  // bytes to the unit whose first piece is decoded meanwhile; 0: there is none
 };
 
 // Prefetches bytes of the line that comes next, where the compiler may not before it has the run. Left free, GCC gathers the
@@ -111,7 +111,8 @@ MXQ_HD void multiply_in_turns(const BlockUnits<Weights>& b, const float* numbers
             multiply_pair(pieces[c], step, begins, row_of, to);
             const int turn = step * kStripLines + c;
             if (turn % steps == 0) prefetch_after(to[0], b.codes[turn / steps] + piece * 64, to_next);
-            if (step == steps - 1) pieces[c].take(b.piece_after(c, piece, count));
+            const bool has_more = piece < count - 1 || b.to_following > 0;
+            if (step == steps - 1 && has_more) pieces[c].take(b.piece_after(c, piece, count));
         }
         if constexpr (has_factors)
             if ((n + 2) % Weights::section == 0)

@@ -20,20 +20,14 @@ namespace {
 // ---- Factors ---------------------------------------------------------------------------------------------------------
 
 #if defined(__AVX512F__)
-// Masks the first 64 bytes, or the `count` that there are.
-MXQ_HD __mmask64 first_bytes(int64_t count) { return count < 64 ? (uint64_t(1) << count) - 1 : kAllBytes; }
-
-// Brings bytes to the order in which low_pairs() and high_pairs() make words of neighbours.
-MXQ_HD __m512i order_for_pairs(__m512i bytes) {
-    return _mm512_maskz_permutexvar_epi64(0xFF, _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7), bytes);
-}
-
 // Stores E4M3 scales as BF16 numbers, and zeros up to a multiple of 32. Returns true: NaN stays NaN.
 MXQ_HD bool factors_of_e4m3(const uint8_t* scales, int64_t count, bool, float* to) {
+    const __m512i neighbours = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
     for (int64_t i = 0; i < count; i += 64, to += 2 * kLanes) {
-        const __m512i bytes = _mm512_maskz_loadu_epi8(first_bytes(count - i), scales + i);
+        const __mmask64 some = count - i < 64 ? (uint64_t(1) << (count - i)) - 1 : kAllBytes;
+        const __m512i codes = _mm512_maskz_permutexvar_epi64(0xFF, neighbours, _mm512_maskz_loadu_epi8(some, scales + i));
         pick_pairs<E4M3>(
-            order_for_pairs(bytes), [&](int s, __m512i words) __attribute__((always_inline)) {
+            codes, [&](int s, __m512i words) __attribute__((always_inline)) {
                 if (32 * s < count - i) _mm512_storeu_si512(to + kLanes * s, words);
             });
     }
@@ -121,17 +115,15 @@ struct E8m0Factors {
     // Stores 2^(s - 127) as BF16 numbers for each scale, and zeros up to a multiple of 32. Returns whether all are safe.
     // Values come out of their codes as large as they are, so the exponent is zero.
     MXQ_HD bool operator()(const uint8_t* scales, int64_t count, bool, float* to) const {
-        const __m512i zeros = _mm512_setzero_si512();
-        __m512i most = zeros;  // of what scales are beyond the first
-        for (int64_t i = 0; i < count; i += 64, to += 2 * kLanes) {
-            const __mmask64 some = first_bytes(count - i);
-            const __m512i bytes = _mm512_maskz_loadu_epi8(some, scales + i), ordered = order_for_pairs(bytes);
-            most = _mm512_mask_max_epu8(most, some, most, _mm512_sub_epi8(bytes, _mm512_set1_epi8(char(first))));
-            _mm512_storeu_si512(to, _mm512_maskz_slli_epi16(kAllWords, low_pairs(ordered, zeros), 7));
-            if (32 < count - i)
-                _mm512_storeu_si512(to + kLanes, _mm512_maskz_slli_epi16(kAllWords, high_pairs(ordered, zeros), 7));
+        __m256i most = _mm256_setzero_si256();  // of what scales are beyond the first
+        for (int64_t i = 0; i < count; i += 32, to += kLanes) {
+            const __mmask32 some = count - i < 32 ? (1u << (count - i)) - 1 : kAllWords;
+            const __m256i bytes = _mm256_maskz_loadu_epi8(some, scales + i);
+            most = _mm256_mask_max_epu8(most, some, most, _mm256_sub_epi8(bytes, _mm256_set1_epi8(char(first))));
+            const __m512i words = _mm512_maskz_cvtepu8_epi16(kAllWords, bytes);
+            _mm512_storeu_si512(to, _mm512_maskz_slli_epi16(kAllWords, words, 7));
         }
-        return _mm512_cmpgt_epu8_mask(most, _mm512_set1_epi8(char(span))) == 0;
+        return _mm256_cmpgt_epu8_mask(most, _mm256_set1_epi8(char(span))) == 0;
     }
 #else
     // Stores 2^(s - 127 + exponent) for each scale, and some more up to a multiple of 16. Returns whether all are safe.
