@@ -1,7 +1,7 @@
 // Products of codes with so few rows that the sums of a unit of one line stay in registers, with AVX-512. Part of
 // few_rows_kernels.cpp, whose head fixes the order of each sum.
 //
-//     block     four lines of B and up to kBlockRows rows; codes are decoded in registers and go from there to all rows
+//     block     four lines of B and up to block_rows() rows; codes are decoded in registers and go from there to all rows
 //     piece     a unit of codes of four bits, or half a unit of wider ones, which is decoded before it is needed:
 //
 //                   line 0    a b       lines one after another: while a is multiplied b is decoded, then c, and so on
@@ -13,10 +13,10 @@
 //     runs      sums of products that share a factor, of one line and all rows, or of four lines in turns: in registers
 //     sums      of four lines and all rows: in registers where there are enough, else in L1
 //
-// A processor keeps few operations in sight that wait for operands, some 64 on Zen 4. Codes of six and eight bits need 20 to
-// 30 cycles from memory to numbers, and products that waited for them took these places: with all operands at hand the same
-// operations take 22 cycles for two rows of MXFP6, and decoded where they are multiplied they took 30. Now they take 26.
-// Beside more rows decoding weighs less than loads of rows do, which strips share among lines (few_rows_strips.h).
+// Zen 4 looks at some 64 operations that wait for operands, and begins those that have them. Codes of six and eight bits
+// need 20 to 30 cycles from memory to numbers, and products that wait for them would take these places: a unit of a line
+// beside two rows takes 30 cycles in MXFP6 where codes are decoded as they are multiplied, and 26 so; its operations alone
+// take 22. Beside more rows decoding weighs less than loads of rows do, which strips share among lines (few_rows_strips.h).
 #pragma once
 #include <utility>
 
@@ -26,7 +26,8 @@ namespace mxq::cpu {
 namespace {
 
 #if defined(__AVX512F__)
-// Returns how many rows make a block. Beside more rows strips are faster, and `scaled` products, which are rare, have none.
+// Returns how many rows make a block. Beside more rows strips are faster; `scaled` products, which are rare, have strips
+// alone.
 template <class Weights>
 constexpr int block_rows(Products products) {
     if (products == Products::scaled) return 0;
@@ -39,7 +40,14 @@ constexpr int block_rows(Products products) {
 template <Products products, int rows>
 constexpr bool kTakesLinesInTurns = products == Products::fused&& rows <= 2;
 
-// A unit of each of four lines that lie alike, and their factors.
+// Returns the piece of a line that comes after one of its unit, which after the last one is at `next`.
+template <class Weights>
+MXQ_HD const uint8_t* piece_after(const uint8_t* codes, int piece, const uint8_t* next) {
+    constexpr int pieces = DecodedPiece<typename Weights::Element>::of_unit;
+    return piece < pieces - 1 ? codes + (piece + 1) * Weights::unit_bytes / pieces : next;
+}
+
+// A unit of each of four lines, their factors, and how many bytes it is to the lines that are prefetched meanwhile.
 template <class Weights>
 struct BlockUnits {
     MXQ_HD void step() {
@@ -47,19 +55,13 @@ struct BlockUnits {
         for (int c = 0; c < kStripLines; c++) codes[c] += Weights::unit_bytes, factors[c] += Weights::factor_floats;
     }
 
-    // Returns the piece of a line that comes after one of its unit, of which there are `pieces`.
-    MXQ_HD const uint8_t* piece_after(int line, int piece, int pieces) const {
-        return codes[line] + (piece < pieces - 1 ? (piece + 1) * Weights::unit_bytes / pieces : to_following);
-    }
-
     const uint8_t* codes[kStripLines];
     const float* factors[kStripLines];
-    int64_t to_next;       // bytes to the line that is prefetched meanwhile
-    int64_t to_following;  // bytes to the unit whose first piece is decoded meanwhile; 0: there is none
+    int64_t to_next;
 };
 
-// Prefetches bytes of the line that comes next, where the compiler may not before it has the run. Left free, GCC gathers the
-// prefetches of a unit, and one row of MXFP8 takes a tenth more.
+// Prefetches bytes of the line that comes next, at a place that the compiler cannot move to before the run is there. Left
+// free, GCC gathers the prefetches of a unit, and one row of MXFP8 takes up to a tenth more.
 MXQ_HD void prefetch_after(Lanes& run, const uint8_t* codes, int64_t& to_next) {
     asm("" : "+v"(run.all), "+r"(to_next));
     __builtin_prefetch(codes + to_next, 0, 2);
@@ -86,13 +88,14 @@ MXQ_HD void add_section(const float* factors, int section, const Lanes (&runs)[r
 }
 
 // Multiplies a unit of four lines of codes with the rows: two vectors of each line in turns. Without factors runs are the
-// sums. `pieces` has the first piece of each line, and gets that of the next unit.
+// sums. `pieces` has the first piece of each line, and gets that of the unit that follows, where one does.
 template <class Weights, int rows>
-MXQ_HD void multiply_in_turns(const BlockUnits<Weights>& b, const float* numbers,
+MXQ_HD void multiply_in_turns(const BlockUnits<Weights>& b, bool has_following, const float* numbers,
                               DecodedPiece<typename Weights::Element> (&pieces)[kStripLines],
                               Lanes (&sums)[kStripLines][rows]) {
     constexpr bool has_factors = Weights::factors > 0;
-    constexpr int steps = DecodedPiece<typename Weights::Element>::steps, count = kUnitVectors / 2 / steps;
+    constexpr int steps = DecodedPiece<typename Weights::Element>::steps;
+    constexpr int count = DecodedPiece<typename Weights::Element>::of_unit;
     Lanes runs[kStripLines][rows];
     int64_t to_next = b.to_next;
 #pragma GCC unroll 4
@@ -111,8 +114,8 @@ MXQ_HD void multiply_in_turns(const BlockUnits<Weights>& b, const float* numbers
             multiply_pair(pieces[c], step, begins, row_of, to);
             const int turn = step * kStripLines + c;
             if (turn % steps == 0) prefetch_after(to[0], b.codes[turn / steps] + piece * 64, to_next);
-            const bool has_more = piece < count - 1 || b.to_following > 0;
-            if (step == steps - 1 && has_more) pieces[c].take(b.piece_after(c, piece, count));
+            if (step == steps - 1 && (piece < count - 1 || has_following))
+                pieces[c].take(piece_after<Weights>(b.codes[c], piece, b.codes[c] + Weights::unit_bytes));
         }
         if constexpr (has_factors)
             if ((n + 2) % Weights::section == 0)
@@ -128,25 +131,22 @@ MXQ_HD void multiply_units_in_turns(BlockUnits<Weights> b, int64_t count, const 
                                     Lanes (&sums)[kStripLines][rows]) {
     DecodedPiece<typename Weights::Element> pieces[kStripLines];
     for (int c = 0; c < kStripLines; c++) pieces[c].take(b.codes[c]);
-    for (int64_t left = count; left > 0; left--, numbers += rows * kUnit, b.step()) {
-        b.to_following = left > 1 ? Weights::unit_bytes : 0;
-        multiply_in_turns(b, numbers, pieces, sums);
-    }
+    for (int64_t left = count; left > 0; left--, numbers += rows * kUnit, b.step())
+        multiply_in_turns(b, left > 1, numbers, pieces, sums);
 }
 
+#if defined(__AVX512BF16__)
 // Adds the dot products of a pair of vectors of a line and of the rows to runs.
 template <int rows, class Line>
-MXQ_HD void add_dots([[maybe_unused]] const Line& line, [[maybe_unused]] int step, bool begins,
-                     [[maybe_unused]] const float* numbers, Lanes (&runs)[rows]) {
-#if defined(__AVX512BF16__)
+MXQ_HD void add_dots(const Line& line, int step, bool begins, const float* numbers, Lanes (&runs)[rows]) {
     const Words pairs = line.pairs(step);
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++) {
         const Words row = _mm512_loadu_si512(numbers + r * kRowFloats<Products::dots>);
         runs[r].all = _mm512_dpbf16_ps(begins ? no_lanes().all : runs[r].all, __m512bh(pairs), __m512bh(row));
     }
-#endif
 }
+#endif
 
 // A unit of a line of codes and its factors, the unit that is multiplied next, and how far away the line is that is
 // prefetched meanwhile.
@@ -162,7 +162,7 @@ template <class Weights, Products products, int rows>
 MXQ_HD void multiply_by_pieces(LineUnit line, int now, const float* numbers,
                                DecodedPiece<typename Weights::Element> (&pieces)[2], Lanes (&sums)[rows]) {
     constexpr bool has_factors = Weights::factors > 0;
-    constexpr int steps = DecodedPiece<typename Weights::Element>::steps, count = kUnitVectors / 2 / steps;
+    constexpr int steps = DecodedPiece<typename Weights::Element>::steps;
     Lanes own_runs[rows];
     Lanes(&runs)[rows] = has_factors ? own_runs : sums;
 #pragma GCC unroll 4
@@ -170,9 +170,7 @@ MXQ_HD void multiply_by_pieces(LineUnit line, int now, const float* numbers,
         const int step = n / 2 % steps, piece = n / 2 / steps;
         const bool begins = has_factors && n % Weights::section == 0;
         DecodedPiece<typename Weights::Element>& some = pieces[(now + piece) % 2];
-        if (step == 0)
-            pieces[(now + piece + 1) % 2].take(piece < count - 1 ? line.codes + (piece + 1) * Weights::unit_bytes / count
-                                                                 : line.next);
+        if (step == 0) pieces[(now + piece + 1) % 2].take(piece_after<Weights>(line.codes, piece, line.next));
         if constexpr (products == Products::dots) {
             add_dots(some, step, begins, numbers + n / 2 * kLanes, runs);
         } else {
@@ -190,16 +188,16 @@ MXQ_HD void multiply_by_pieces(LineUnit line, int now, const float* numbers,
 // Multiplies units of four lines of codes with the rows, a line after another.
 template <class Weights, Products products, int rows>
 MXQ_HD void multiply_units(BlockUnits<Weights> b, int64_t count, const float* numbers, Lanes (&sums)[kStripLines][rows]) {
-    constexpr int pieces_of_unit = kUnitVectors / 2 / DecodedPiece<typename Weights::Element>::steps;
+    constexpr int of_unit = DecodedPiece<typename Weights::Element>::of_unit;
     DecodedPiece<typename Weights::Element> pieces[2];
     pieces[0].take(b.codes[0]);
     for (int64_t left = count; left > 0; left--, numbers += rows * kRowFloats<products>, b.step()) {
-        b.to_following = left > 1 ? Weights::unit_bytes : 0;
+        const uint8_t* const following = b.codes[0] + (left > 1 ? Weights::unit_bytes : 0);  // the last one once more
 #pragma GCC unroll 4
         for (int c = 0; c < kStripLines; c++) {
-            const uint8_t* const next = c + 1 < kStripLines ? b.codes[c + 1] : b.codes[0] + b.to_following;
-            multiply_by_pieces<Weights, products>({b.codes[c], next, b.factors[c], b.to_next}, c * pieces_of_unit % 2,
-                                                  numbers, pieces, sums[c]);
+            const uint8_t* const next = c + 1 < kStripLines ? b.codes[c + 1] : following;
+            multiply_by_pieces<Weights, products>({b.codes[c], next, b.factors[c], b.to_next}, c * of_unit % 2, numbers,
+                                                  pieces, sums[c]);
         }
     }
 }

@@ -4,10 +4,10 @@
 // come out of their bytes with the fewest shuffles, where the numbers of a lane are neighbours and share a factor:
 //
 //     AVX-512      codes pick BF16 numbers from registers that hold all values of an element: words of four bits do, of six
-//                  and eight without VBMI, and with it bytes of six and eight bits pick both bytes of such numbers. Where
-//                  one and two rows take lines in turns, four bits pick BF16 and fp32 numbers to lanes
-//     AVX2         codes of four bits pick bytes of F16 numbers; those of six and eight bits move to where F16 has their bits
-//     scalar       decode() of each
+//                  and eight without VBMI, and with it bytes of six and eight bits pick both bytes of such numbers. In
+//                  blocks without dot products four bits pick BF16 and fp32 numbers to lanes
+//     AVX2         codes of four bits pick bytes of F16 numbers; those of six and eight bits move to where F16 has their
+//     bits scalar       decode() of each
 #pragma once
 #include <bit>
 #include <type_traits>
@@ -113,7 +113,7 @@ inline void arrange(Order order, const float* unit, float* to) {
 // ---- Codes -----------------------------------------------------------------------------------------------------------
 
 // Which of so many factors each lane takes, in the bits of its index from bit `shift` on.
-template <int64_t count, int shift = 0>
+template <int64_t count, int shift>
 struct FactorOfLane {
     alignas(64) int32_t index[kLanes];
 
@@ -325,7 +325,7 @@ constexpr NibbleTable<E> kNibbleTable;
 // it is taken: their way to numbers is so long that they are best taken before the piece before them is used up.
 template <class E>
 struct DecodedPiece {
-    static constexpr int steps = E::bits == 4 ? 4 : 2;
+    static constexpr int steps = E::bits == 4 ? 4 : 2, of_unit = kUnitVectors / 2 / steps;
 
     MXQ_HD void take(const uint8_t* codes) {
         if constexpr (E::bits == 4)

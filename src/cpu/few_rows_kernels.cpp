@@ -81,7 +81,7 @@ MXQ_HD void multiply_turns(const uint8_t* const (&lines)[columns], const Columns
     }
 }
 
-// Multiplies a part of a unit of a line of plain numbers with the rows.
+// Multiplies a part of a unit of a line of plain numbers, or of decoded ones, with the rows.
 template <class Weights, Products products, int rows>
 MXQ_HD void multiply_plain_line(const uint8_t* line, const float* numbers, int64_t part, Lanes (&sums)[rows]) {
 #if defined(__AVX512BF16__)
@@ -116,10 +116,13 @@ MXQ_HD void multiply_unit(const uint8_t* const (&codes)[columns], const Columns&
             multiply_plain_line<Weights, products>(codes[c], numbers, part, sums[c]);
         } else {
 #if defined(__AVX512F__)
+            static_assert(DecodedPiece<typename Weights::Element>::of_unit == 1, "no other piece is decoded meanwhile");
             DecodedPiece<typename Weights::Element> pieces[2];
             pieces[0].take(codes[c]);
             const float* const factors = b.factors[c] + unit * Weights::factor_floats;
             multiply_by_pieces<Weights, products>({codes[c], codes[c], factors, b.to_next}, 0, numbers, pieces, sums[c]);
+#else
+            static_assert(!has_codes<Weights>, "codes have sums in registers with AVX-512 alone");
 #endif
         }
 }

@@ -91,21 +91,21 @@ MXQ_HD Lanes add_products(const Lanes& row, const Lanes& weights, const Lanes& s
     return multiply_add<method.products == Products::exact>(row, weights, sum);
 }
 
-// Prefetches a unit of each line that comes next, some bytes with each row that passes by. Prefetched together, units of 512
-// bytes are more than memory takes at once: F32 weights took 8% more beside 8 rows and 13% beside 16. Smaller units are
-// prefetched together: beside 4 rows of BF16 weights this took 10% more.
+// Prefetches a unit of each line that comes next, some bytes with each row that passes by, where units are large. Prefetched
+// together, those of F32 weights are more than memory takes at once: 8 rows took 10% more, 16 rows 15%. Those of BF16
+// weights are not, and spread they took up to a tenth more beside 4 rows.
 template <class Weights>
 struct SpreadPrefetches {
-    static constexpr bool is_faster = Weights::unit_bytes > 256;
+    static constexpr bool spreads = Weights::unit_bytes > 256;
     static constexpr int64_t count = kStripLines * Weights::unit_bytes / 64;
 
     MXQ_HD void operator()() {
-        for (int64_t i = 0; i < a_row && done < count; i++, done++)
+        for (int64_t i = 0; spreads && i < with_row && done < count; i++, done++)
             __builtin_prefetch(lines[done % kStripLines] + to_next + done / kStripLines * 64, 0, 2);
     }
 
     const uint8_t* const* lines;
-    int64_t to_next, a_row;
+    int64_t to_next, with_row;
     int64_t done = 0;
 };
 
@@ -158,7 +158,7 @@ MXQ_HD void multiply_held(const DecodedUnit& unit, int line, const float* row, i
 // Multiplies a part of a decoded unit with all rows.
 template <Method method, class Prefetch>
 MXQ_HD void multiply_decoded(const DecodedUnit& unit, const float* rows, int64_t row_count, float* runs, float* sums,
-                             Prefetch&& prefetch) {
+                             Prefetch prefetch) {
 #pragma GCC unroll 2
     for (int line = 0; line < kStripLines; line += kHeldLines) {
         multiply_held<method, 0>(unit, line, rows, row_count, runs, sums, prefetch);
@@ -173,8 +173,8 @@ template <class Weights, Products products>
 MXQ_HD bool multiply_strip(const FewRowsPass& pass, const Columns& b, float* sums) {
     constexpr Method method = method_of<Weights, products>();
     using Prefetches = SpreadPrefetches<Weights>;
-    [[maybe_unused]] const int64_t prefetches_a_row =
-        ceil_div(Prefetches::count, pass.row_count * (kStripLines / kHeldLines) * ceil_div(method.vectors(), kHeld));
+    const int64_t turns = pass.row_count * (kStripLines / kHeldLines) * (method.vectors() / kHeld);
+    const int64_t with_row = ceil_div(Prefetches::count, turns);
     alignas(64) float runs[kPassRows * kHeldLines * kWidth];
     DecodedUnit decoded;
     const uint8_t* codes[kStripLines];
@@ -190,17 +190,11 @@ MXQ_HD bool multiply_strip(const FewRowsPass& pass, const Columns& b, float* sum
             for (int c = 0; c < kStripLines; c++)
                 decode_line<Weights, products>(codes[c], b.factors[c] + unit * Weights::factor_floats, part,
                                                decoded.values[c], decoded.factors[c]);
-            const auto multiply = [&](auto&& prefetch) __attribute__((always_inline)) {
-                multiply_decoded<method>(decoded, rows + part * kWidth, pass.row_count, runs, sums + part * kWidth,
-                                         prefetch);
-            };
-            if constexpr (Prefetches::is_faster)
-                multiply(Prefetches{codes, b.to_next, part == 0 ? prefetches_a_row : 0});
-            else
-                multiply([] {});
+            multiply_decoded<method>(decoded, rows + part * kWidth, pass.row_count, runs, sums + part * kWidth,
+                                     Prefetches{codes, b.to_next, part == 0 ? with_row : 0});
         }
         for (int c = 0; c < kStripLines; c++) {
-            for (int64_t at = 0; !Prefetches::is_faster && at < Weights::unit_bytes; at += 64)
+            for (int64_t at = 0; !Prefetches::spreads && at < Weights::unit_bytes; at += 64)
                 __builtin_prefetch(codes[c] + b.to_next + at, 0, 2);
             codes[c] += Weights::unit_bytes;
         }

@@ -191,7 +191,7 @@ struct QuantizedWeights : UnitDecoder<E> {
 #endif
 
     // Returns the factors of a part's lanes for vectors of a section, from those of a unit: divided by `scale`.
-    MXQ_HD static Lanes factors_of(const float* of_unit, int64_t number, int64_t part) {
+    MXQ_HD static Lanes factors_of(const float* of_unit, [[maybe_unused]] int64_t number, [[maybe_unused]] int64_t part) {
 #if defined(__AVX2__) && !defined(__AVX512F__)
         if constexpr (block == kNvBlock) return load_numbers(reinterpret_cast<const uint8_t*>(of_unit + part * 4), F16{});
         if constexpr (block != kMxBlock) return same_lanes(of_unit);
@@ -200,16 +200,16 @@ struct QuantizedWeights : UnitDecoder<E> {
 #else
         constexpr int64_t of_section = factors / sections;
 #if defined(__AVX512F__)
-        if constexpr (block <= kMxBlock) {
-            __m128i some = _mm_setzero_si128();
-            memcpy(&some, reinterpret_cast<const uint16_t*>(of_unit) + number * of_section, of_section * sizeof(uint16_t));
-            const __m512i index = _mm512_load_si512(kFactorOfLane<FactorOfLane<of_section, 16>>.index);
-            return as_lanes(_mm512_maskz_permutexvar_epi16(0xAAAAAAAA, index, _mm512_castsi128_si512(some)));
-        }
-#endif
+        if constexpr (block > kMxBlock) return same_lanes(of_unit);
+        __m128i some = _mm_setzero_si128();
+        memcpy(&some, reinterpret_cast<const uint16_t*>(of_unit) + number * of_section, of_section * sizeof(uint16_t));
+        const __m512i index = _mm512_load_si512(kFactorOfLane<FactorOfLane<of_section, 16> >.index);
+        return as_lanes(_mm512_maskz_permutexvar_epi16(0xAAAAAAAA, index, _mm512_castsi128_si512(some)));
+#else
         if constexpr (of_section <= kParts) return same_lanes(of_unit + number * of_section + part * of_section / kParts);
-        const int32_t* const index = kFactorOfLane<FactorOfLane<of_section> >.index + part * kWidth;
+        const int32_t* const index = kFactorOfLane<FactorOfLane<of_section, 0> >.index + part * kWidth;
         return pick_lanes(of_unit + number * of_section, index);
+#endif
 #endif
     }
 };

@@ -47,11 +47,6 @@ template <bool exact>
 MXQ_HD Lanes multiply_add(const Lanes& a, const Lanes& b, const Lanes& sum) {
     return {_mm512_fmadd_ps(a.all, b.all, sum.all)};
 }
-
-// Returns for each lane the one of sixteen numbers that its index names.
-MXQ_HD Lanes pick_lanes(const float* from, const int32_t* index) {
-    return {_mm512_maskz_permutexvar_ps(kAll, _mm512_load_si512(index), _mm512_loadu_ps(from))};
-}
 #elif defined(__AVX2__)
 struct Lanes {
     __m256 all;
