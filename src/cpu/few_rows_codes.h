@@ -342,8 +342,8 @@ struct DecodedPiece {
             return pairs_[step];
     }
 
-    // Of four bits code picks a BF16 number to the upper half of each lane and zeros to the lower one, or an fp32 number, by
-    // the same bits: two operations, where picking a pair and taking it apart are three.
+    // A code of four bits picks a BF16 number to the upper half of each lane and zeros to the lower one, or an fp32 number,
+    // by the same bits: two operations, where picking a pair and taking it apart are three.
     MXQ_HD Lanes upper(int step) const {
         constexpr __mmask32 uppers = 0xAAAAAAAA;
         if constexpr (E::bits == 4)
