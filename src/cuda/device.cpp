@@ -2,7 +2,7 @@
 
 #include "cuda/backend.h"
 #include "cuda/cublaslt/session.h"
-#include "cuda/launch_together.h"
+#include "cuda/launch.h"
 #include "dispatch/choice.h"
 
 namespace mxq::cuda {
@@ -124,27 +124,6 @@ void launch_kernel(const Context& context, const void* kernel, const char* name,
     }
     const cudaLaunchConfig_t config{grid, block, shared_bytes, static_cast<cudaStream_t>(stream), attributes, count};
     check(cudaLaunchKernelExC(&config, kernel, arguments), name);
-}
-
-int64_t blocks_at_once(const Context& context, const void* kernel, int threads, size_t shared_bytes) {
-    const CurrentDevice current(*context.cuda);
-    int of_multiprocessor = 0;
-    check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&of_multiprocessor, kernel, threads, shared_bytes),
-          "asking how many blocks run at once");
-    return int64_t(of_multiprocessor) * context.cuda->multiprocessors;
-}
-
-bool launch_together(const Context& context, const void* kernel, const char* name, uint32_t blocks, uint32_t threads,
-                     size_t shared_bytes, void* stream, void** arguments) {
-    const CurrentDevice current(*context.cuda);
-    const cudaError_t launched = cudaLaunchCooperativeKernel(kernel, dim3(blocks), dim3(threads), arguments, shared_bytes,
-                                                             static_cast<cudaStream_t>(stream));
-    const bool refused = launched == cudaErrorCooperativeLaunchTooLarge || launched == cudaErrorNotSupported;
-    if (refused)
-        cudaGetLastError();  // which the runtime keeps for whoever asks
-    else
-        check(launched, name);
-    return !refused;
 }
 
 void clear(const Context& context, void* at, size_t bytes, const char* what, void* stream) {

@@ -19,11 +19,9 @@ const QuantizeImplementation* const quantize_list[] = {
 };
 
 const QuantizeImplementation* const requantize_list[] = {
-    &cuda::requantize_chunks,  // tiles of codes in shared memory: aligned MXFP8, FP8, NVFP4 to MXFP8, MXFP4, 128x128, ROW
-    &cuda::requantize_wide,    // tiles of 256 x 256: MXFP8 (to FP8 too) and NVFP4 across the source's lines, see below
-    &cuda::requantize_codes,   // codes in registers: lines of whole 8 codes
-    &cuda::requantize_values,  // values in registers: any lines and formats
-    &cuda::quantize_fp4,       // Hadamard transform, stochastic rounding, four-over-six
+    &cuda::requantize_transpose,  // MXFP8 and FP8 to the transposed part in MXFP8 1x32, aligned rows
+    &cuda::requantize_values,     // any formats, scalings, parts and alignments
+    &cuda::quantize_fp4,          // Hadamard transform, stochastic rounding, four-over-six
     &cpu::requantize,
 };
 
@@ -95,30 +93,6 @@ const GemmImplementation* const grouped_gemm_list[] = {
     &cuda::mma_bf16,
     &cpu::gemm,
 };
-
-// Returns who requantizes in many tiles of 256 x 256, which read 128 or 256 bytes of a line at once; few of them leave
-// multiprocessors idle. us by requantize_chunks and requantize_wide, rowwise to columnwise, an H100, 2026-11-26:
-//
-//     tiles                 56           112          224          448          896
-//     NVFP4 to MXFP4     9.6,  9.4   13.0, 10.6   18.8, 14.3   31.5, 21.2   51.3, 34.2
-//     NVFP4 to MXFP8     8.6,  9.0   10.8, 10.1   15.3, 13.6   27.8, 23.6   45.7, 40.6
-//     MXFP8 to MXFP8     8.5,  9.4   11.1, 10.9   17.3, 17.1   30.2, 29.5   52.8, 50.1   (swizzled 11.1, 11.4 with 112)
-//
-// MXFP8 to MXFP4 goes by half such tiles, in a graph on an H200, 2026-11-26 (`mxq_bench --graph`):
-//
-//     tiles                 28           56           84           112          168
-//     compact            4.8,  4.3    6.0, 4.9     7.7, 6.3     9.2, 6.7    12.6, 9.2
-//     swizzled           4.7,  4.4    5.9, 5.0     7.5, 6.5     9.1, 6.7    12.2, 9.1
-//
-// That is of lines of 7168; 30 tiles of lines of 1280 take 4.9 and 4.4. Of lines of 256 three of the four blocks of threads of
-// a strip have nothing to do: 28 tiles, compact, take 5.0 and 5.6.
-const QuantizeImplementation* preferred_requantize(const Context&, const QuantizeProblem& p) {
-    const QuantizedPart& from = p.source.quantized;
-    const int64_t tile = 256, across = ceil_div(from.length, tile);
-    const int64_t tiles = from.matrices * ceil_div(from.lines, tile) * across;
-    const int64_t enough_tiles = from.bits == 8 && p.format->bits == 8 ? 448 : from.bits == 8 && across >= 4 ? 28 : 112;
-    return tiles >= enough_tiles ? &cuda::requantize_wide : nullptr;
-}
 
 // Returns whether MXFP8 lines have one scale each, so that no codes need to be moved.
 bool has_kept_lines(const GemmOperand& operand) { return operand.bits == 8 && operand.layout.has_one_of_line(); }
@@ -259,7 +233,7 @@ constexpr Verb<Problem> as_verb(const char* name, const Implementation<Problem>*
 
 namespace verbs {
 constinit const Verb<QuantizeProblem> quantize = as_verb("quantize", quantize_list);
-constinit const Verb<QuantizeProblem> requantize = as_verb("requantize", requantize_list, preferred_requantize);
+constinit const Verb<QuantizeProblem> requantize = as_verb("requantize", requantize_list);
 constinit const Verb<AmaxProblem> amax = as_verb("amax", amax_list);
 constinit const Verb<DequantizeProblem> dequantize = as_verb("dequantize", dequantize_list);
 constinit const Verb<ConvertProblem> convert = as_verb("convert", convert_list);

@@ -11,7 +11,7 @@
 #pragma once
 #include "numerics/decode_to_bf16.h"
 #include "numerics/packing.h"
-#include "numerics/requantize_via_f16.h"
+#include "numerics/f16_pairs.h"
 
 namespace mxq {
 

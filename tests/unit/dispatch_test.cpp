@@ -86,9 +86,7 @@ TEST_CASE("dispatch: in the lists, better implementations stand before those tha
         {"quantize", "quantize_fp4_pairs", "quantize_tile"},
         {"quantize", "quantize_fp4_pairs", "quantize_fp4"},
         {"quantize", "quantize_tile", "quantize_fp4"},
-        {"requantize", "requantize_chunks", "requantize_wide"},
-        {"requantize", "requantize_wide", "requantize_codes"},
-        {"requantize", "requantize_codes", "requantize_values"},
+        {"requantize", "requantize_transpose", "requantize_values"},
         {"requantize", "requantize_values", "quantize_fp4"},
         {"gemm", "cublaslt", "cublaslt_swizzle"},
         {"gemm", "cublaslt_swizzle", "cublaslt_rebase"},
@@ -142,27 +140,8 @@ TEST_CASE("dispatch: in the lists, better implementations stand before those tha
         CHECK(place(order, order.better) < place(order, order.worse));
         ++compared;
     }
-    CHECK(compared == 45);
+    CHECK(compared == 43);
     for (const auto& [name, list] : lists) CHECK(list.back() == "cpu");
-}
-
-TEST_CASE("dispatch: requantize prefers wide tiles where there are 448 of them, of or to four bits 112") {
-    const auto preferred = [](int64_t matrices, int64_t lines, int64_t length, int32_t bits = 8, int32_t to = MXQ_FORMAT_MXFP8_E4M3) {
-        QuantizeProblem problem{};
-        QuantizedPart& from = problem.source.quantized;
-        from.matrices = matrices, from.lines = lines, from.length = length, from.bits = bits;
-        problem.format = find_format(to);
-        const QuantizeImplementation* const first = verbs::requantize.preferred(Context{}, problem);
-        return std::string(first ? first->name : "");
-    };
-    CHECK(preferred(1, 4096, 7168) == "requantize_wide");
-    CHECK(preferred(8, 1793, 1792) == "requantize_wide");
-    CHECK(preferred(1, 4096, 6912) == "");
-    CHECK(preferred(0, 8192, 8192) == "");
-    CHECK(preferred(1, 1024, 7168, 4) == "requantize_wide");
-    CHECK(preferred(1, 1024, 6912, 4) == "");
-    CHECK(preferred(1, 1024, 7168, 8, MXQ_FORMAT_MXFP4) == "requantize_wide");
-    CHECK(preferred(1, 1024, 6912, 4, MXQ_FORMAT_MXFP4) == "");
 }
 
 TEST_CASE("dispatch: a reason is written where somebody reads it, and not before") {

@@ -12,7 +12,7 @@
 //     Lines       rows: over the warp, then in shared memory; columns: in the thread down the region; then an atomic each, those
 //                 of neighbouring columns by neighbouring lanes
 // Transformed parts, and values of a quantized input, are another kernel's: from a tile in shared memory
-// (tile/shared_tile.cuh). Maxima of lines or positions of MX codes of 8 bits are taken from the codes (amax_codes.h).
+// (tile/shared_tile.cuh).
 //
 // Atomics take the larger of bits of non-negative floats, so that their order is of no matter. Bytes an element: 2 or 4
 // read; bound by memory.
@@ -22,7 +22,6 @@
 
 #include "cuda/device.h"
 #include "cuda/memory/beside.cuh"
-#include "cuda/quantize/amax_codes.h"
 #include "cuda/tile/tile_source.cuh"
 #include "cuda/launch.h"
 #include "cuda/implementations.h"
@@ -473,7 +472,6 @@ void run(const Context& context, const AmaxProblem& problem, const Launch& call)
 void load(const Context& context) {
     load_kernels(kernels);
     load_kernels(tile_kernels);
-    load_amax_codes();
     context.cuda->code_capability = load_kernel(zero_kernel);
     load_kernel(zero_lines_kernel);
 }
@@ -484,22 +482,9 @@ Start launch_amax(const Context& context, const QuantizeProblem& problem, float*
                   const Launch& call) {
     if (!rowwise_out && !columnwise_out) return Start::AfterAll;
     const bool transformed = (rowwise_out && problem.rowwise.transformed) || (columnwise_out && problem.columnwise.transformed);
-    const bool of_codes = !transformed && is_per_line(problem) && are_of_codes(problem, rowwise_out, columnwise_out);
-    const bool across = of_codes && problem.source.quantized.columnwise != (columnwise_out != nullptr);
-    const auto codes = [&] {
-        return AmaxOfCodes{problem.source.quantized, rowwise_out ? rowwise_out : columnwise_out, propagates(problem)};
-    };
-    if (of_codes && !across) {
-        amax_of_code_lines(context, codes(), call);
-        return start_beside(context);
-    }
     const bool zeroed = is_per_line(problem) ? zero_lines(context, problem, rowwise_out, columnwise_out, call)
                                              : zero_everything(context, problem, rowwise_out, columnwise_out, call);
     const Start start = zeroed ? start_beside(context) : Start::AfterAll;
-    if (across) {
-        amax_of_code_positions(context, codes(), call, start);
-        return start_beside(context);
-    }
     const bool read = transformed || problem.source.is_quantized()
                           ? run_tiles(context, problem, rowwise_out, columnwise_out, call, start)
                           : run_regions(context, problem, rowwise_out, columnwise_out, call, start);
