@@ -212,7 +212,6 @@ MXQ_CUDA_DEVICE("rebase products: the bound and the distance to the exact produc
 }
 
 MXQ_CUDA_DEVICE("rebase products: many rows beside few columns") {
-    // wgmma_fp8_sm90 moves codes of A on their way then, and no pass does.
     for (const Way& way : ways(device, "cublaslt_rebase", 120900)) {
         const int64_t m = 4100,
                       sizes[][2] = {{24, 352}, {8, 544}, {200, 160}};  // N, K: the second has a whole round of steps
@@ -230,9 +229,6 @@ MXQ_CUDA_DEVICE("rebase products: many rows beside few columns") {
                     testing::Output d(device, MXQ_FORMAT_F32, {std::nullopt, m, n}, 4);
                     auto options =
                         testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T, 0, way.of(of_a, of_b, swizzled, k));
-                    testing::Plan plan;
-                    ok(mxq_gemm_query(device.context, options, a.tensor, b.tensor, d.tensor, plan.out()));
-                    if (way.guarded) CHECK(mxq_plan_workspace_bytes(plan) < static_cast<uint64_t>(m * k));  // no moved codes
                     const auto promise =
                         testing::run_product(device, mxq_gemm, mxq_gemm_query, options, a.tensor, b.tensor, d.tensor);
                     Noise noise;

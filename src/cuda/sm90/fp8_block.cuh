@@ -5,7 +5,7 @@
 //     warps 4..7, 8..11   consumers
 #pragma once
 #include "cuda/memory/beside.cuh"
-#include "cuda/sm90/fp8_moving.cuh"
+#include "cuda/sm90/fp8_consumers.cuh"
 
 namespace mxq::cuda::sm90 {
 
@@ -15,7 +15,7 @@ constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
 constexpr int kStartRegisters = 168, kProducerRegisters = 56, kConsumerRegisters = 224;
 static_assert(kProducerRegisters + kConsumers * kConsumerRegisters <= (1 + kConsumers) * kStartRegisters);
 
-template <class A, class B, Columns columns, bool moves_a>
+template <class A, class B, Columns columns>
 __device__ __forceinline__ void multiply_tiles(const ProductArguments& args, ProductShared& shared) {
     if (threadIdx.x == 0) {
         for (Barrier& barrier : shared.full) init_barrier(barrier, 2 + 32);  // codes of both sides, and each lane's words
@@ -37,7 +37,7 @@ __device__ __forceinline__ void multiply_tiles(const ProductArguments& args, Pro
         if (warp == 3) scout(args, shared);
     } else {
         take_registers<kConsumerRegisters>();
-        consume<A, B, columns, moves_a>(args, shared);
+        consume<A, B, columns>(args, shared);
     }
     __syncwarp();
     sync_cluster();  // the other block may still load to this one, and arrive at its barriers

@@ -92,8 +92,8 @@ struct StageTiles {
 };
 
 // Multiplies a warpgroup's 64 rows of one tile. Both warpgroups run one copy of the instructions, since two copies do not fit
-// the nearest instruction caches. `moves_a`: codes of A are moved on their way to the products (fp8_moving.cuh).
-template <class A, class B, Columns columns, bool moves_a>
+// the nearest instruction caches.
+template <class A, class B, Columns columns>
 struct Consumer {
     const ProductArguments& args;
     ProductShared& shared;
@@ -172,13 +172,8 @@ struct Consumer {
                 multiply_fp8<A, B>(part, a.along(k), b.along(k), k > 0);
         commit_products();
     }
-    // Multiply a step and a round as multiply_plain_step and multiply_round do, where codes of A are moved on the way.
     template <Adding adding>
-    __device__ __forceinline__ void multiply_moving_step(int stage);
-    __device__ __forceinline__ void multiply_moving_round();
-
-    template <Adding adding>
-    __device__ __forceinline__ void multiply_plain_step(int stage) {
+    __device__ __forceinline__ void multiply_step(int stage) {
         const StageTiles tiles(shared.stages[stage], warpgroup);
         const uint2 words = row_words(stage);
         look_at<adding>(stage, words);
@@ -190,13 +185,6 @@ struct Consumer {
         add<adding>(stage, 0, left, factors);
         wait_products<0>(right);
         add_last<adding>(stage, right, factors);
-    }
-    template <Adding adding>
-    __device__ __forceinline__ void multiply_step(int stage) {
-        if constexpr (moves_a)
-            multiply_moving_step<adding>(stage);
-        else
-            multiply_plain_step<adding>(stage);
     }
     // Takes a whole round: products run across its steps, but not past the last, since ptxas follows accumulators through
     // straight code alone.
@@ -297,10 +285,7 @@ struct Consumer {
             const RoundMarks marks = next;
             next = *++round;  // early, so that nobody waits for it
             const bool whole = step + kStages <= steps;
-            if constexpr (moves_a) {
-                if (__builtin_expect(marks == 0 && whole, true)) multiply_moving_round();
-                else multiply_marked_round(steps - step, marks);
-            } else if (__builtin_expect(marks == 0 && whole, true)) {
+            if (__builtin_expect(marks == 0 && whole, true)) {
                 multiply_round<Adding::Rows>();
             } else if (marks >> kStages == 0 && whole) {
                 multiply_round<Adding::Words>();
@@ -341,13 +326,13 @@ struct Consumer {
     }
 };
 
-template <class A, class B, Columns columns, bool moves_a>
+template <class A, class B, Columns columns>
 __device__ __forceinline__ void consume(const ProductArguments& args, ProductShared& shared) {
     const int32_t warpgroup = uniform(int32_t(threadIdx.x / kWarpgroup) - 1);
     uint32_t parity = 0;
     each_tile<32>(shared, [&](const TileSlot& slot, int32_t steps) {
         float totals[2][kSums] = {};
-        Consumer<A, B, columns, moves_a> consumer{args, shared, warpgroup, slot, parity, totals};
+        Consumer<A, B, columns> consumer{args, shared, warpgroup, slot, parity, totals};
         consumer.multiply_tile(steps);
         if (args.problem.leaves_d(steps)) return;
         if constexpr (std::is_same_v<A, Bf16>)

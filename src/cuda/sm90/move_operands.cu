@@ -7,7 +7,7 @@
 //     guard    the eight lanes of 128 codes agree by a ballot whether all of their blocks are near the reference
 //     words    of 128 codes by the first of their lanes; a mark where blocks kept references of their own
 //
-// Lines of FP8 codes, whose scales stay, are copied. Of codes that the product moves on their way scales alone are read.
+// Lines of FP8 codes, whose scales stay, are copied.
 //
 // Bytes an element: 0.53 to 1.03 read, 1.03 written; a line's scales are read twice.
 #include <algorithm>
@@ -331,101 +331,6 @@ __device__ __forceinline__ void scan_lines(const Lines& at) {
     }
 }
 
-// Returns a mask of the bytes of four blocks of 32 codes that have scales.
-__device__ __forceinline__ uint32_t scaled_blocks(const LineScales& scales, uint32_t step) {
-    const int blocks = (scales.scaled - int(step * kBlock128) + int(kMxBlock) - 1) / int(kMxBlock);
-    return blocks >= 4 ? ~0u : blocks <= 0 ? 0 : (1u << 8 * blocks) - 1;
-}
-
-// Returns whether any of four blocks of E4M3 codes is far below the reference, whatever its codes.
-__device__ __forceinline__ bool any_is_far(uint32_t scales, uint32_t reference) {
-    return reference > 1 + kGuardBinades && __vcmpltu4(scales, (reference - kGuardBinades) * 0x01010101u) != 0;
-}
-
-// Returns the scales of four blocks of E4M3 codes, of which `count` codes exist. Blocks of zeros far below the reference have
-// it in place of their scale. Rare, and slow.
-__device__ __noinline__ uint32_t settle_zeros(const uint8_t* codes, int count, bool whole, uint32_t scales,
-                                              uint32_t reference) {
-#pragma unroll 1
-    for (int block = 0; block < 4; block++) {
-        const int first = block * int(kMxBlock), end = min(first + int(kMxBlock), count), shift = 8 * block;
-        uint32_t found = 0;
-#pragma unroll 1
-        for (int code = first; code < end; code += kLaneCodes)
-            found |= has_magnitudes<8>(whole ? load_whole<8>(codes + code)
-                                             : load_some<8>(codes + code, min(end - code, kLaneCodes)));
-        if (!found && any_is_far(scales | ~(0xFFu << shift), reference))
-            scales = (scales & ~(0xFFu << shift)) | reference << shift;
-    }
-    return scales;
-}
-
-// Returns four scales of E4M3 codes, which are what their blocks are under, relative to the reference of their line.
-__device__ __forceinline__ uint32_t relative_scales(uint32_t scales, uint32_t of_line) {
-    uint32_t word = 0;
-#pragma unroll
-    for (int i = 0; i < 4; i++) word |= relative_reference(scales >> 8 * i & 0xFF, of_line) << 8 * i;
-    return word;
-}
-
-// Returns the word of 128 codes that the product moves: their scales, relative to the reference of the line. `split`: they
-// cannot all move to the reference of the 128, or are so far below the line that a word cannot tell their blocks apart.
-__device__ __forceinline__ uint32_t moving_word(const Lines& at, uint32_t line, int step, uint32_t scales, uint32_t of_line,
-                                                bool whole, bool& split) {
-    uint32_t reference = rebased_scale<E4M3>(scales);
-    uint32_t counted = select_bits(__vcmpeq4(scales, ~0u), reference * 0x01010101u, scales);
-    const auto is_below = [&] { return relative_reference(reference, of_line) <= kGuardBinades; };
-    split = is_below() || any_is_far(counted, reference);
-    if (split) {
-        const int code = step * int(kBlock128);
-        counted = settle_zeros(at.codes + line * at.line_bytes + code, min(at.length - code, int(kBlock128)), whole, counted,
-                               is_below() ? of_line : reference);
-        reference = largest_byte(counted);
-        split = any_is_far(counted, reference) || is_below();
-    }
-    return split ? relative_scales(counted, of_line) : counted + (kSameReference - of_line) * 0x01010101u;
-}
-
-// Writes the words, marks and factors of lines whose codes the product moves, two of a warp at once, since it waits for little else
-// than their scales. NaN is as in scan_lines.
-__device__ __forceinline__ void scan_blocks(const Lines& at, bool whole) {
-    constexpr int lines = 2;
-    const int lane = int(threadIdx.x % 32), steps = at.padded / int(kBlock128);
-#pragma unroll 1
-    for (int first = int(threadIdx.x / 32) * lines; first < at.count; first += int(blockDim.x / 32) * lines) {
-        const auto scales_of = [&](int i) { return LineScales(at, uint32_t(min(first + i, at.count - 1))); };
-        uint32_t of_line[lines] = {1, 1}, nan[lines] = {};
-        for (int step = lane; step < steps; step += 32)
-#pragma unroll
-            for (int i = 0; i < lines; i++) {
-                const LineScales scales = scales_of(i);
-                const uint32_t word = scales.of_step(uint32_t(step));
-                of_line[i] = max(of_line[i], rebased_scale<E4M3>(word));
-                nan[i] |= __vcmpeq4(word, ~0u) & scaled_blocks(scales, uint32_t(step));
-            }
-#pragma unroll
-        for (int i = 0; i < lines; i++) of_line[i] = __reduce_max_sync(kAllLanes, of_line[i]);
-        for (int step = lane; step < steps; step += 32) {
-            uint32_t words[lines];
-#pragma unroll
-            for (int i = 0; i < lines; i++) words[i] = scales_of(i).of_step(uint32_t(step));
-#pragma unroll
-            for (int i = 0; i < lines; i++) {
-                if (first + i >= at.count) break;
-                bool split;
-                at.words[(first + i) * at.word_stride + step] =
-                    moving_word(at, uint32_t(first + i), step, words[i], of_line[i], whole, split);
-                if (split) at.marks[step].split = 1;
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < lines; i++) {
-            const bool is_nan = __any_sync(kAllLanes, nan[i] != 0);
-            if (lane == 0 && first + i < at.count) at.factors[first + i] = is_nan ? bits_float(kNanBits) : scale_value(of_line[i]);
-        }
-    }
-}
-
 // Copies lines of FP8 codes, a warp each.
 __device__ __forceinline__ void copy_lines(const Lines& at, bool whole) {
 #pragma unroll 1
@@ -446,12 +351,11 @@ __device__ __forceinline__ void move_operand(const Operand& operand, uint32_t in
     Lines at;
     if (!find_lines(operand, index, at)) return;
     if (operand.call.copies()) return copy_lines(at, operand.whole);
-    if (operand.call.codes_stay && !operand.call.by_block)
+    if (operand.call.codes_stay)
         return operand.call.from.element == Element::E5M2 ? scan_lines<E5M2>(at) : scan_lines<E4M3>(at);
     for (int block = threadIdx.x; block < at.padded / int(kBlock128); block += int(blockDim.x)) at.marks[block] = {};
     __syncthreads();
     const bool by_line = operand.call.by_line, whole = operand.whole;
-    if (operand.call.by_block) return scan_blocks(at, whole);
     switch (operand.call.from.element) {
         case Element::E4M3: return move_lines<E4M3>(at, by_line, whole);
         case Element::E5M2: return move_lines<E5M2>(at, by_line, whole);
@@ -521,7 +425,7 @@ uint64_t moved_factor_bytes(const MoveCall& call) {
 }
 
 uint64_t moved_mark_bytes(const MoveCall& call) {
-    if (call.copies() || (call.codes_stay && !call.by_block)) return 0;
+    if (call.copies() || call.codes_stay) return 0;
     const int64_t matrices = call.grouping == Grouping::None ? call.from.matrices : 1;
     return uint64_t(matrices * tiles_of(call) * call.blocks()) * sizeof(Marks);
 }

@@ -11,9 +11,7 @@
 //
 // Codes whose scales are those of lines already are copied, to the same places, and nothing else is written: the scales stay
 // where they are. Of operands whose 128 codes share a scale, and that have references of 128 codes, words and factors alone
-// can be written: their codes are as they should be, and a scale of 255 makes the factor of its line NaN. The same is
-// written, with marks, of codes that the product moves itself: their words are the references of blocks, as if all were
-// split, and marks say which are not near that of the 128.
+// can be written: their codes are as they should be, and a scale of 255 makes the factor of its line NaN.
 //
 // Lines are those of all experts, one after the other, or rows where the source has them; groups along the contraction start
 // at multiples of 128 codes. Codes past the end of a line or group are zero.
@@ -38,7 +36,6 @@ struct MoveCall {
     GroupedRows grouped;
     bool by_line;        // one reference for a line, of one group where they lie along it
     bool codes_stay;     // words and factors alone are written
-    bool by_block;       // of codes that stay: the product moves them, E4M3's
     int64_t line_bytes;  // of the moved codes, a multiple of 128
     uint8_t* codes;
     uint32_t* words;

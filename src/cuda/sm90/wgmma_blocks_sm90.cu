@@ -29,7 +29,7 @@ template <Columns columns>
 __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
     wgmma_blocks_sm90_kernel(const __grid_constant__ ProductArguments args) {
     extern __shared__ __align__(1024) uint8_t memory[];
-    multiply_tiles<Bf16, Bf16, columns, false>(args, *reinterpret_cast<ProductShared*>(memory));
+    multiply_tiles<Bf16, Bf16, columns>(args, *reinterpret_cast<ProductShared*>(memory));
 }
 
 // ---- The implementation ----------------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 // wgmma_fp8_sm90: products on Hopper's FP8 tensor cores, dense or grouped, with a number for every 128 codes of a line and one
 // for the line. MX operands come from a pass that moves their codes (move_operands.h); FP8, and MX with a scale for a line, are
-// read where they are, where the copy engine can. E4M3 codes of A beside few columns are, too: the consumers move them on their way
-// (fp8_moving.cuh), and the pass only scans their scales.
+// read where they are, where the copy engine can.
 //
 // A block of 384 threads stays on its SM and takes tiles of 128 x 192 of D (fp8_tiles.cuh):
 //
@@ -30,27 +29,26 @@ using namespace sm90;
 
 constexpr int32_t log2_of_step = 7;  // kStepBytes codes
 
-template <class A, class B, Columns columns, bool moves_a>
+template <class A, class B, Columns columns>
 __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
     wgmma_fp8_sm90_kernel(const __grid_constant__ ProductArguments args) {
     extern __shared__ __align__(1024) uint8_t memory[];
-    multiply_tiles<A, B, columns, moves_a>(args, *reinterpret_cast<ProductShared*>(memory));
+    multiply_tiles<A, B, columns>(args, *reinterpret_cast<ProductShared*>(memory));
 }
 
 // ---- The implementation ----------------------------------------------------------------------------------------------
 
-// Names what a kernel is compiled for: which operands are E5M2, what columns have, and whether it moves codes of A.
+// Names what a kernel is compiled for: which operands are E5M2, and what columns have.
 struct Key {
     bool a, b;
     Columns columns;
-    bool moves_a;
     bool operator==(const Key&) const = default;
 };
 
-template <class A, class B, Columns columns, bool moves_a = false>
+template <class A, class B, Columns columns>
 constexpr KernelEntry<Key, ProductArguments> entry() {
-    return {{std::is_same_v<A, E5M2>, std::is_same_v<B, E5M2>, columns, moves_a},
-            wgmma_fp8_sm90_kernel<A, B, columns, moves_a>,
+    return {{std::is_same_v<A, E5M2>, std::is_same_v<B, E5M2>, columns},
+            wgmma_fp8_sm90_kernel<A, B, columns>,
             kThreads,
             sizeof(ProductShared)};
 }
@@ -60,7 +58,6 @@ constexpr KernelEntry<Key, ProductArguments> kernels[] = {
     entry<E5M2, E5M2, Columns::Marked>(), entry<E4M3, E4M3, Columns::Pieces>(), entry<E5M2, E4M3, Columns::Pieces>(),
     entry<E4M3, E5M2, Columns::Pieces>(), entry<E5M2, E5M2, Columns::Pieces>(), entry<E4M3, E4M3, Columns::Each>(),
     entry<E5M2, E4M3, Columns::Each>(),   entry<E4M3, E5M2, Columns::Each>(),   entry<E5M2, E5M2, Columns::Each>(),
-    entry<E4M3, E4M3, Columns::Marked, true>(),
 };
 
 // Hands out a workspace whose address is not known yet.
@@ -124,32 +121,17 @@ constexpr int kRankA = 2, kRankB = 3;
 
 // Codes of FP8, and of MX with a scale for a line, stay where they are if the copy engine can read them there; so do those of MX
 // whose references are their scales, if no group begins between them.
-// With `moves_a` codes of A stay too, since the product moves them.
-PlannedOperand plan_operand(const GemmProblem& p, Side side, bool moves_a) {
+PlannedOperand plan_operand(const GemmProblem& p, Side side) {
     const bool is_b = side == Side::B;
     MoveCall call = move_call(p, side, is_b);
-    const bool moves = moves_a && !is_b && !call.copies() && !call.codes_may_stay();
-    const bool serves = call.copies() || ((call.codes_may_stay() || moves) && call.grouping != Grouping::Contraction);
+    const bool serves = call.copies() || (call.codes_may_stay() && call.grouping != Grouping::Contraction);
     const bool stays = serves && unmappable(map_of_source(call, is_b ? kRankB : kRankA, kHalfRows)).empty();
     call.codes_stay = stays && !call.copies();
-    call.by_block = stays && moves;
     return {call, stays, !stays || call.codes_stay, {}};
 }
 
-// Returns whether a product that moves codes of A, for each tile of columns anew, takes less time than one behind a pass
-// that moves them once. A round of tiles then takes as much more time as the pass takes for rows_of_round rows. A limit of
-// multiprocessors does not count, since D has the same bits with it and without.
-bool pays_to_move_on_the_way(const GemmProblem& p, int32_t multiprocessors) {
-    constexpr int64_t rows_of_round = 3200;
-    const bool is_e4m3 = p.a.element == Element::E4M3 && p.a.bits == 8 && p.b.element != Element::E5M2;
-    if (!is_e4m3 || p.a.scale_type != ScaleType::E8M0 || p.b.scale_type != ScaleType::E8M0) return false;
-    const int64_t tiles = ceil_div(p.m, int64_t(kTileRows)) * ceil_div(p.n, int64_t(kTileColumns));
-    return p.m >= rows_of_round * ceil_div(tiles, int64_t(std::max(multiprocessors, 1)));
-}
-
-Plan plan_of(const Context& context, const GemmProblem& p) {
-    const bool moves_a = pays_to_move_on_the_way(p, context.cuda->multiprocessors);
-    Plan plan{plan_operand(p, Side::A, moves_a), plan_operand(p, Side::B, false), 0};
+Plan plan_of(const GemmProblem& p) {
+    Plan plan{plan_operand(p, Side::A), plan_operand(p, Side::B), 0};
     Offsets workspace;
     for (PlannedOperand* operand : {&plan.a, &plan.b})
         if (operand->passed) operand->at = place(operand->call, workspace);
@@ -230,7 +212,7 @@ Prepared prepare(const Context& context, const GemmProblem& p) {
     if (auto reason = needs_chip(context); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_operands(p); !reason.empty()) return {reason, 0, nullptr};
     if (p.sm_count == 1) return {"needs two multiprocessors, found a limit of one", 0, nullptr};
-    const auto plan = std::make_shared<Plan>(plan_of(context, p));
+    const auto plan = std::make_shared<Plan>(plan_of(p));
     return {needs_sizes(p, *plan), plan->bytes, plan};
 }
 
@@ -260,7 +242,7 @@ SideView view_of(const MoveCall& call) {
     if (call.copies()) return view_of_scales(call);
     SideView view{};
     view.words = call.words;
-    view.marks = call.codes_stay && !call.by_block ? nullptr : call.marks;
+    view.marks = call.codes_stay ? nullptr : call.marks;
     view.passed = true;
     view.word_stride = call.word_stride();
     view.mark_stride = call.blocks();
@@ -306,7 +288,7 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     if (passes) move_operands(context, plan.a.passed ? &a : nullptr, plan.b.passed ? &b : nullptr, p.sm_count, call.stream);
     const ProductArguments args = arguments_of(p, plan, a, b);
     const unsigned clusters = clusters_for(p, most_turns(p, kTileRows, kTileColumns), context.cuda->multiprocessors);
-    const Key key{p.a.element == Element::E5M2, p.b.element == Element::E5M2, columns_of(p), a.by_block};
+    const Key key{p.a.element == Element::E5M2, p.b.element == Element::E5M2, columns_of(p)};
     launch(context, kernels, key, "wgmma_fp8_sm90", dim3(clusters * kCluster), call.stream, args,
            passes ? Start::WithPrevious : Start::AfterAll);
 }
