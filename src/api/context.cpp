@@ -6,6 +6,7 @@
 #include "core/options.h"
 #include "cpu/backend.h"
 #include "cuda/backend.h"
+#include "dispatch/choice.h"
 #include "dispatch/forced.h"
 
 using namespace mxq;
@@ -79,7 +80,7 @@ mxq_status mxq_context_create(int32_t device_type, int32_t ordinal, const mxq_co
         if (is_cpu)
             cpu::open(*context, wanted);
         else
-            cuda::open(*context, ordinal, wanted.cublaslt_path);
+            cuda::open(*context, ordinal, wanted.cublaslt_path, load_implementations);
         if (context->cublaslt.empty())
             context->cublaslt = is_cpu ? "not used by the CPU backend" : "not used by this build";
         return context.release();

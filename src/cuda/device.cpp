@@ -3,7 +3,6 @@
 #include "cuda/backend.h"
 #include "cuda/cublaslt/session.h"
 #include "cuda/launch.h"
-#include "dispatch/choice.h"
 
 namespace mxq::cuda {
 namespace {
@@ -158,14 +157,14 @@ bool is_capturing(const Context& context, void* stream) {
 
 int compute_capability(const Context& context) { return context.cuda ? context.cuda->compute_capability : 0; }
 
-void open(Context& context, int ordinal, const std::string& cublaslt_path) {
+void open(Context& context, int ordinal, const std::string& cublaslt_path, void (*load)(const Context&)) {
     context.cuda = std::make_shared<Device>(ordinal, cublaslt_path);
     context.capturing = is_capturing;
     context.description = format_text("CUDA %d, %s, sm_%d", ordinal, context.cuda->name.c_str(),
                                       context.cuda->compute_capability);
     context.cublaslt = context.cuda->cublaslt_text;
     const CurrentDevice current(*context.cuda);
-    load_implementations(context);
+    load(context);
 }
 
 }  // namespace mxq::cuda

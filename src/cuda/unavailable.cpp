@@ -37,7 +37,7 @@ template <class Problem>
 #undef MXQ_IMPLEMENTATION
 
 #if !MXQ_BUILT_PORTABLE
-void open(Context&, int, const std::string&) {
+void open(Context&, int, const std::string&, void (*)(const Context&)) {
     fail(MXQ_STATUS_NO_DEVICE,
          "this libmxq was built without CUDA; use MXQ_DEVICE_CPU, or build it where a CUDA compiler is found (MXQ_CUDA=ON)");
 }

@@ -2,7 +2,6 @@
 // problem runs it, and every one that declines says why.
 #pragma once
 #include <array>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,15 +10,9 @@
 #include "core/context.h"
 #include "dispatch/explain.h"
 #include "dispatch/implementation.h"
+#include "dispatch/prepared.h"
 
 namespace mxq {
-
-// What an implementation found out about a problem when it was asked.
-struct Prepared {
-    Reason declines;  // empty: takes it
-    uint64_t workspace_bytes = 0;
-    std::shared_ptr<const void> state;  // of the implementation's own, for its run
-};
 
 // A verb by its name without mxq_, and what does it: the policy, best first.
 template <class Problem>
@@ -138,8 +131,6 @@ template <class Problem>
 int32_t bound_of(const Implementation<Problem>& chosen, const Context& context, const Problem& problem) {
     return chosen.bound ? chosen.bound(context, problem) : MXQ_BOUND_NONE;
 }
-
-constexpr uint64_t kWorkspaceAlignment = 256;
 
 // BUFFER_TOO_SMALL, MISSING_BUFFER or MISALIGNED for a workspace that does not serve. One that is given and not
 // needed is checked too, so that a mistake shows on every device.

@@ -12,7 +12,7 @@ struct mxq_context_s;
 namespace mxq {
 
 using Context = mxq_context_s;  // core/context.h
-struct Prepared;                // dispatch/choice.h
+struct Prepared;                // dispatch/prepared.h
 
 // What a run gets beside its problem. The workspace is as large as was asked for.
 struct Launch {

@@ -4,7 +4,7 @@
 #include "cpu/implementations.h"
 #include "cuda/backend.h"
 #include "cuda/implementations.h"
-#include "cuda/widen/widen_operand.h"
+#include "cuda/widen/pays_to_widen.h"
 #include "dispatch/choice.h"
 
 namespace mxq {

@@ -54,6 +54,23 @@ const SuiteLine lines[] = {
     {"groups", "cpu",
      "--verb quantize --groups 8 --parts rowwise,columnwise,both --swizzled no,yes --shape 16384x7168,4099x7171"},
 
+    // The conversions that training and serving call all day.
+    {"users", "cuda",
+     "--verb quantize --to mxfp8_e4m3,mxfp8_e4m3:32x32 --parts rowwise,columnwise,both --swizzled no,yes"
+     " --groups 0,8,64,256 --shape " MXQ_BENCH_LONG},
+    {"users", "cuda", "--verb quantize --to mxfp8_e4m3,mxfp8_e4m3:32x32 --parts columnwise,both --experts 8 --shape 7168x2048"},
+    {"users", "cuda", "--verb quantize --to mxfp8_e4m3,mxfp8_e4m3:32x32 --parts columnwise,both --experts 64 --shape 8192x5120"},
+    {"users", "cuda",
+     "--verb quantize --to fp8_e4m3:1x128,fp8_e4m3:128x128,fp8_e4m3:row,fp8_e4m3,nvfp4,mxfp4 --parts rowwise,columnwise,both"},
+    {"users", "cuda", "--verb quantize --to nvfp4 --option compute_amax --parts rowwise,columnwise,both"},
+    {"users", "cuda",
+     "--graph --verb quantize --to mxfp8_e4m3,mxfp8_e5m2,mxfp8_e4m3:32x32,fp8_e4m3,fp8_e4m3:row,fp8_e4m3:1x128,fp8_e4m3:128x128,"
+     "nvfp4,mxfp4 --parts rowwise --shape 1x7168,16x7168,128x7168"},
+    {"users", "cuda", "--verb requantize --parts columnwise --groups 0,8,64"},
+    {"users", "cuda", "--verb dequantize --from mxfp8_e4m3,nvfp4 --parts rowwise,columnwise --swizzled no,yes"},
+    {"users", "cuda", "--verb pad_groups,unpad_groups --from bf16"},
+    {"users", "cuda", "--verb swizzle_scales,unswizzle_scales --from mxfp8_e4m3"},
+
     // Products: the three of a training step, then forward products of other formats.
     {"gemm", "cuda", "--verb gemm --transpose nt,nn,tn"},
     {"gemm", "cuda", "--verb grouped_gemm --transpose nt,nn --size " MXQ_BENCH_EXPERTS},

@@ -4,7 +4,7 @@
 
 #include "cuda/block_scaled/widen_codes.h"
 #include "cuda/implementations.h"
-#include "dispatch/choice.h"
+#include "dispatch/prepared.h"
 
 namespace mxq::cuda {
 namespace {

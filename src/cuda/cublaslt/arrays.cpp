@@ -1,6 +1,6 @@
 #include "cuda/cublaslt/arrays.h"
 
-#include "dispatch/choice.h"
+#include "dispatch/prepared.h"
 
 namespace mxq::cuda::lt {
 namespace {

@@ -3,7 +3,7 @@
 #pragma once
 #include "cuda/cublaslt/arrays.h"
 #include "cuda/device.h"
-#include "dispatch/choice.h"
+#include "dispatch/prepared.h"
 
 namespace mxq::cuda::lt {
 

@@ -29,7 +29,7 @@
 #include "cuda/memory/weights.cuh"
 #include "cuda/mma_bf16/instructions.cuh"
 #include "cuda/widen/widen_operand.h"
-#include "dispatch/choice.h"
+#include "dispatch/prepared.h"
 
 namespace mxq::cuda {
 namespace {

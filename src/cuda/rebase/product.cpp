@@ -1,6 +1,6 @@
 #include "cuda/rebase/product.h"
 
-#include "dispatch/choice.h"
+#include "dispatch/prepared.h"
 
 namespace mxq::cuda {
 namespace {

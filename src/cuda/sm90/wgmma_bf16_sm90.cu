@@ -25,7 +25,7 @@
 #include "cuda/sm90/tensor_map.h"
 #include "cuda/sm90/weight_kind.h"
 #include "cuda/widen/widen_operand.h"
-#include "dispatch/choice.h"
+#include "dispatch/prepared.h"
 
 namespace mxq::cuda {
 namespace {

@@ -20,7 +20,7 @@
 #include "cuda/sm90/fp8_block.cuh"
 #include "cuda/sm90/needs_chip.h"
 #include "cuda/sm90/tensor_map.h"
-#include "dispatch/choice.h"
+#include "dispatch/prepared.h"
 
 namespace mxq::cuda {
 namespace {

@@ -23,7 +23,6 @@
 #include "cuda/sm90/slots.cuh"
 #include "cuda/sm90/tensor_map.h"
 #include "cuda/widen/widen_operand.h"
-#include "dispatch/choice.h"
 
 namespace mxq::cuda {
 namespace {

@@ -6,7 +6,7 @@
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
 #include "cuda/turn/turn_codes.h"
-#include "dispatch/choice.h"
+#include "dispatch/prepared.h"
 
 namespace mxq::cuda {
 namespace {

@@ -12,8 +12,9 @@
 #include "cuda/device.h"
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
+#include "cuda/widen/pays_to_widen.h"
 #include "cuda/widen/widen_operand.h"
-#include "dispatch/choice.h"
+#include "dispatch/prepared.h"
 
 namespace mxq::cuda {
 namespace {

@@ -7,7 +7,7 @@
 #include "cuda/device.h"
 #include "cuda/implementations.h"
 #include "cuda/turn/turn_codes.h"
-#include "dispatch/choice.h"
+#include "dispatch/prepared.h"
 
 namespace mxq::cuda {
 namespace {

@@ -45,26 +45,6 @@ inline GemmOperand as_bf16(const GemmProblem& p, Side side, void* to) {
     return is_bf16(from) ? from : can_split(from) ? split(from, to) : widened(p, side, to);
 }
 
-// Returns whether so many rows, of a product or of a group on average, share the weights that a pass which makes BF16 of them
-// costs less than decoding them in the loop of wgmma_bf16_sm90. An H100, whose passes cost more than an H200's, us of that and
-// of wgmma_plain_widen, BF16 activations:
-//
-//     groups, (N,K), rows                             MXFP8                       MXFP6
-//     8, (2048,7168), 4096, 8192, 16384 and 32768     277 355 453 495 808 720     384 355 624 493 1026 717
-//                                                     1450 1303                   1800 1301
-//     8, (8192,5120), 8192, 16384 and 32768           1209 1261 2254 2075         1506 1249 2762 2063
-//                                                     4272 3807                   5265 3802
-//     32, (5760,2880), 16384 and 65536                1099 1358 3620 3434         1354 1339 4399 3412
-//
-// FP8 with one scale a line, whose sums have factors: 16384 and 32768 rows of the first 809 757 and 1458 1379, 65536 of the
-// last 3678 3803. Codes of four bits gain 6% at most, for four times their bytes in the workspace: NVFP4 1348 and 1321, 65536
-// rows 2678 and 2535; MXFP4 1270 and 1266, 2532 and 2430.
-inline bool pays_to_widen(const GemmProblem& p) {
-    if (can_split(p.a) || p.b.bits == 16 || p.b.bits == 4 || p.grouping == Grouping::Contraction) return false;
-    const int64_t least_rows = p.b.bits == 6 ? 512 : p.b.scale_type == ScaleType::F32 ? 4096 : 2048;
-    return p.m >= least_rows * (p.grouping == Grouping::Rows ? p.groups.count : 1);
-}
-
 // Returns the bytes that an operand takes which a pass writes, whole units of a workspace.
 uint64_t widened_bytes(const GemmOperand& wide);
 
