@@ -13,7 +13,7 @@
 //
 // Few elements of BF16 to the columnwise part of MXFP8 1x32, or to both, go another way: quantize_squares.cuh. BF16 to
 // columns of 8 bits without groups goes two tiles at a time: quantize_tall.cuh; with groups, aligned, in bands of 32 rows:
-// quantize_bands.cuh, with scales of 128 rows quantize_slots.cuh. BF16 to MXFP6 1x32 stays packed in pairs, columns of
+// quantize_bands.cuh. BF16 to MXFP6 1x32 stays packed in pairs, columns of
 // aligned groups of it in bands: quantize_six_bits.cuh. Other BF16 rows that are not aligned come through shared memory
 // (tile/shifted_patch.cuh), lines of codes that are not leave in shifted pieces (tile/codes.cuh).
 //
@@ -30,7 +30,6 @@
 #include "cuda/implementations.h"
 #include "cuda/quantize/quantize_bands.cuh"
 #include "cuda/quantize/quantize_six_bits.cuh"
-#include "cuda/quantize/quantize_slots.cuh"
 #include "cuda/quantize/quantize_squares.cuh"
 #include "cuda/quantize/quantize_tall.cuh"
 #include "cuda/quantize/quantize_tile.cuh"
@@ -139,19 +138,6 @@ BandKernel band_kernel(Element element, BandScales scales, bool several) {
     return several ? band_kernel_of<E5M2, true>(scales) : band_kernel_of<E5M2, false>(scales);
 }
 
-using SlotKernel = void (*)(SlotArguments);
-
-template <class E, bool several>
-SlotKernel slot_kernel_of(bool squares) {
-    return squares ? quantize_slots_kernel<E, true, several> : quantize_slots_kernel<E, false, several>;
-}
-
-SlotKernel slot_kernel(Element element, bool squares, bool several) {
-    if (element == Element::E4M3)
-        return several ? slot_kernel_of<E4M3, true>(squares) : slot_kernel_of<E4M3, false>(squares);
-    return several ? slot_kernel_of<E5M2, true>(squares) : slot_kernel_of<E5M2, false>(squares);
-}
-
 using TileKernel = void (*)(TileArguments);
 
 template <class E>
@@ -203,16 +189,6 @@ void launch_bands(const Context& context, const TileArguments& tiles, const Laun
     const BandKernel kernel = band_kernel(a.problem.format->element, band_scales(a.problem), a.several);
     launch_kernel(context, reinterpret_cast<const void*>(kernel), name, grid_of_rows(a.across, a.down),
                   dim3(Patch<Bf16>::threads, kTallTiles), 0, call.stream, arguments, start);
-}
-
-bool goes_by_slots(const Context& context, const TileArguments& a) {
-    return has_room_for_two(context) && is_bf16(a.problem) && a.tiles.count() > 0 && fits_slots(a);
-}
-
-void launch_slots(const Context& context, const TileArguments& tiles, const Launch& call, const char* name) {
-    const SlotArguments a = slot_arguments(tiles);
-    launch(context, slot_kernel(a.problem.format->element, a.problem.square_tiles, a.several), name,
-           grid_of_rows(a.across, a.down), dim3(Patch<Bf16>::threads, kTallTiles), 0, call.stream, a);
 }
 
 // Launches a kernel for six bits by pairs; false: none takes the problem.
@@ -282,11 +258,9 @@ void load(const Context& context) {
         for (bool wide_rows : {false, true})
             for (bool aligned_lines : {false, true}) load_kernel(tall_kernel(element, wide_rows, aligned_lines));
         if (has_room_for_two(context)) load_kernel(shifted_tall_kernel(element), kShiftedTallBytes);
-        for (bool several : {false, true}) {
+        for (bool several : {false, true})
             for (BandScales scales : {BandScales::Blocks, BandScales::Squares, BandScales::Whole})
                 load_kernel(band_kernel(element, scales, several));
-            for (bool squares : {false, true}) load_kernel(slot_kernel(element, squares, several));
-        }
     }
 }
 
@@ -306,7 +280,6 @@ void launch_quantize_tile(const Context& context, const QuantizeProblem& problem
     a.direct_rows = stores_rows_directly(holds_bf16(problem), problem, a.access[0]);
     const Start start = prepare_amax(context, problem, a.rule, amax, call);
     if (goes_by_bands(context, a)) return launch_bands(context, a, call, name, start);
-    if (goes_by_slots(context, a)) return launch_slots(context, a, call, name);
     if (fits_tall(context, a)) return launch_tall(context, a, call, name, start);
     if (has_tile_work(a))
         launch(context, kernels, {holds_bf16(problem), problem.format->element}, name, a.tiles.grid(), call.stream, a,
