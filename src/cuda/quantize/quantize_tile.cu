@@ -11,8 +11,7 @@
 //     codes    rows from registers, columns as pieces through shared memory: tile/codes.cuh
 //     scales   as words through shared memory, then 512 contiguous bytes (swizzled, padding included) or 4 a line
 //
-// Few elements of BF16 to the columnwise part of MXFP8 1x32, or to both, go another way: quantize_squares.cuh. BF16 to
-// columns of 8 bits without groups goes two tiles at a time: quantize_tall.cuh; with groups, aligned, in bands of 32 rows:
+// BF16 to columns of 8 bits without groups goes two tiles at a time: quantize_tall.cuh; with groups, aligned, in bands of 32 rows:
 // quantize_bands.cuh. BF16 to MXFP6 1x32 stays packed in pairs, columns of
 // aligned groups of it in bands: quantize_six_bits.cuh. Other BF16 rows that are not aligned come through shared memory
 // (tile/shifted_patch.cuh), lines of codes that are not leave in shifted pieces (tile/codes.cuh).
@@ -30,7 +29,6 @@
 #include "cuda/implementations.h"
 #include "cuda/quantize/quantize_bands.cuh"
 #include "cuda/quantize/quantize_six_bits.cuh"
-#include "cuda/quantize/quantize_squares.cuh"
 #include "cuda/quantize/quantize_tall.cuh"
 #include "cuda/quantize/quantize_tile.cuh"
 #include "cuda/quantize/quantize_tile.h"
@@ -74,11 +72,6 @@ constexpr KernelEntry<Key, TileArguments> kernels[] = {
     entry<FloatSource, E4M3>(Element::E4M3), entry<FloatSource, E5M2>(Element::E5M2),
     entry<FloatSource, E2M3>(Element::E2M3), entry<FloatSource, E3M2>(Element::E3M2),
     entry<FloatSource, E2M1>(Element::E2M1),
-};
-
-constexpr KernelEntry<Element, SquareArguments> square_kernels[] = {
-    {Element::E4M3, quantize_squares_kernel<E4M3>, kSquareThreads, 0},
-    {Element::E5M2, quantize_squares_kernel<E5M2>, kSquareThreads, 0},
 };
 
 struct SixBitKey {
@@ -238,20 +231,12 @@ Reason declines(const Context& context, const QuantizeProblem& problem) {
 }
 
 void run(const Context& context, const QuantizeProblem& problem, const Launch& call) {
-    if (fits_squares(problem)) {
-        const SquareArguments a = square_arguments(problem);
-        const dim3 grid = grid_of_rows(a.across, problem.source.matrices * a.down);
-        if (a.across * a.down * problem.source.matrices > 0)
-            launch(context, square_kernels, problem.format->element, "quantize_tile", grid, call.stream, a);
-        return;
-    }
     if (launch_six_bits(context, problem, call)) return;
     launch_quantize_tile(context, problem, call, "quantize_tile");
 }
 
 void load(const Context& context) {
     load_kernels(kernels);
-    load_kernels(square_kernels);
     load_kernels(six_bit_kernels);
     load_kernels(six_bit_band_kernels);
     for (Element element : {Element::E4M3, Element::E5M2}) {
