@@ -12,9 +12,8 @@
 //     scales   as words through shared memory, then 512 contiguous bytes (swizzled, padding included) or 4 a line
 //
 // BF16 to columns of 8 bits without groups goes two tiles at a time: quantize_tall.cuh; with groups, aligned, in bands of 32 rows:
-// quantize_bands.cuh. BF16 to MXFP6 1x32 stays packed in pairs, columns of
-// aligned groups of it in bands: quantize_six_bits.cuh. Other BF16 rows that are not aligned come through shared memory
-// (tile/shifted_patch.cuh), lines of codes that are not leave in shifted pieces (tile/codes.cuh).
+// quantize_bands.cuh. Other BF16 rows that are not aligned come through shared memory (tile/shifted_patch.cuh), lines of
+// codes that are not leave in shifted pieces (tile/codes.cuh).
 //
 // ROW and TENSOR scales made from this call's maxima take a pass before (amax.cu). TENSOR scales are written by the grid as
 // a whole, since experts and groups without rows have some too.
@@ -28,7 +27,6 @@
 #include "cuda/launch.h"
 #include "cuda/implementations.h"
 #include "cuda/quantize/quantize_bands.cuh"
-#include "cuda/quantize/quantize_six_bits.cuh"
 #include "cuda/quantize/quantize_tall.cuh"
 #include "cuda/quantize/quantize_tile.cuh"
 #include "cuda/quantize/quantize_tile.h"
@@ -73,49 +71,6 @@ constexpr KernelEntry<Key, TileArguments> kernels[] = {
     entry<FloatSource, E2M3>(Element::E2M3), entry<FloatSource, E3M2>(Element::E3M2),
     entry<FloatSource, E2M1>(Element::E2M1),
 };
-
-struct SixBitKey {
-    Element element;
-    bool usual;
-    six_bits::Pieces pieces;
-    bool operator==(const SixBitKey&) const = default;
-};
-
-template <class E, bool usual, six_bits::Pieces pieces>
-constexpr KernelEntry<SixBitKey, six_bits::Arguments> six_bit_entry(Element element) {
-    return {{element, usual, pieces}, quantize_six_bits_kernel<E, usual, pieces>, kChunkThreads, sizeof(six_bits::Shared)};
-}
-
-constexpr KernelEntry<SixBitKey, six_bits::Arguments> six_bit_kernels[] = {
-    six_bit_entry<E2M3, true, six_bits::Pieces::Whole>(Element::E2M3),
-    six_bit_entry<E2M3, false, six_bits::Pieces::Whole>(Element::E2M3),
-    six_bit_entry<E3M2, true, six_bits::Pieces::Whole>(Element::E3M2),
-    six_bit_entry<E3M2, false, six_bits::Pieces::Whole>(Element::E3M2),
-    six_bit_entry<E2M3, true, six_bits::Pieces::Shifted>(Element::E2M3),
-    six_bit_entry<E2M3, false, six_bits::Pieces::Shifted>(Element::E2M3),
-    six_bit_entry<E3M2, true, six_bits::Pieces::Shifted>(Element::E3M2),
-    six_bit_entry<E3M2, false, six_bits::Pieces::Shifted>(Element::E3M2),
-};
-
-template <class E, bool usual, six_bits::Pieces pieces>
-constexpr KernelEntry<SixBitKey, six_bits::BandArguments> six_bit_band_entry(Element element) {
-    return {
-        {element, usual, pieces}, quantize_six_bit_bands_kernel<E, usual, pieces>, kChunkThreads, sizeof(six_bits::Shared)};
-}
-
-constexpr KernelEntry<SixBitKey, six_bits::BandArguments> six_bit_band_kernels[] = {
-    six_bit_band_entry<E2M3, true, six_bits::Pieces::WholeAndHalf>(Element::E2M3),
-    six_bit_band_entry<E2M3, true, six_bits::Pieces::Halves>(Element::E2M3),
-    six_bit_band_entry<E2M3, false, six_bits::Pieces::WholeAndHalf>(Element::E2M3),
-    six_bit_band_entry<E2M3, false, six_bits::Pieces::Halves>(Element::E2M3),
-    six_bit_band_entry<E3M2, true, six_bits::Pieces::WholeAndHalf>(Element::E3M2),
-    six_bit_band_entry<E3M2, true, six_bits::Pieces::Halves>(Element::E3M2),
-    six_bit_band_entry<E3M2, false, six_bits::Pieces::WholeAndHalf>(Element::E3M2),
-    six_bit_band_entry<E3M2, false, six_bits::Pieces::Halves>(Element::E3M2),
-};
-
-// Blocks on a multiprocessor, as kernels ask for: each takes 1 KiB more than it asks for.
-static_assert(5 * (sizeof(six_bits::Shared) + 1024) <= 228 * 1024 && 4 * (sizeof(six_bits::Shared) + 1024) <= 164 * 1024);
 
 using BandKernel = void (*)(BandArguments);
 
@@ -184,20 +139,6 @@ void launch_bands(const Context& context, const TileArguments& tiles, const Laun
                   dim3(Patch<Bf16>::threads, kTallTiles), 0, call.stream, arguments, start);
 }
 
-// Launches a kernel for six bits by pairs; false: none takes the problem.
-bool launch_six_bits(const Context& context, const QuantizeProblem& problem, const Launch& call) {
-    if (!is_bf16(problem) || !fits_six_bits(problem)) return false;
-    const SixBitKey key{problem.format->element, six_bits_are_usual(problem), six_bit_pieces(problem)};
-    const auto launch_one = [&](const auto& kernels_of_list, const auto& a) {
-        if (a.tiles.count() > 0) launch(context, kernels_of_list, key, "quantize_tile", a.tiles.grid(), call.stream, a);
-    };
-    if (problem.grouped.set())
-        launch_one(six_bit_band_kernels, six_bit_band_arguments(problem));
-    else
-        launch_one(six_bit_kernels, six_bit_arguments(problem));
-    return true;
-}
-
 void launch_tall(const Context& context, const TileArguments& a, const Launch& call, const char* name, Start start) {
     const Element element = a.problem.format->element;
     const dim3 block(Patch<Bf16>::threads, kTallTiles);
@@ -231,14 +172,11 @@ Reason declines(const Context& context, const QuantizeProblem& problem) {
 }
 
 void run(const Context& context, const QuantizeProblem& problem, const Launch& call) {
-    if (launch_six_bits(context, problem, call)) return;
     launch_quantize_tile(context, problem, call, "quantize_tile");
 }
 
 void load(const Context& context) {
     load_kernels(kernels);
-    load_kernels(six_bit_kernels);
-    load_kernels(six_bit_band_kernels);
     for (Element element : {Element::E4M3, Element::E5M2}) {
         for (bool wide_rows : {false, true})
             for (bool aligned_lines : {false, true}) load_kernel(tall_kernel(element, wide_rows, aligned_lines));
