@@ -1,6 +1,5 @@
 // quantize_rowwise: the rowwise part alone, with experts and groups of rows: F32, F16 or BF16 to MXFP8 in 1x32 blocks; BF16
-// to 8 bits in 1x128 blocks, MX or FP8; aligned BF16 to 8 bits in squares (rowwise_squares.cuh); BF16 to MXFP4, NVFP4 and
-// MXFP6 (rowwise_small.cuh).
+// to 8 bits in 1x128 blocks, MX or FP8; BF16 to MXFP4, NVFP4 and MXFP6 (rowwise_small.cuh).
 //
 // Streams: no tile; of 8 bits without groups no barrier, every warp for itself. Which segments a warp takes:
 // memory/segments.cuh. With groups it takes rows as if there were none; where their codes and scales go is found while they
@@ -30,7 +29,6 @@
 #include "cuda/memory/shifted_pieces.cuh"
 #include "cuda/quantize/amax.h"
 #include "cuda/quantize/rowwise_small.cuh"
-#include "cuda/quantize/rowwise_squares.cuh"
 #include "cuda/types.cuh"
 #include "numerics/fp8_scale.h"
 
@@ -429,40 +427,6 @@ void run_small(const Context& context, const QuantizeProblem& problem, const Lau
     launch(context, small_kernels, key, "quantize_rowwise", grid, call.stream, a, start);
 }
 
-// ---- Squares ---------------------------------------------------------------------------------------------------------
-
-using Squares32 = rowwise_squares::Squares<8, 4>;
-using Squares128 = rowwise_squares::Squares<16, 8>;
-
-struct SquareKey {
-    Element element;
-    int32_t side;
-    bool operator==(const SquareKey&) const = default;
-};
-
-template <class E, class S>
-constexpr KernelEntry<SquareKey, rowwise_squares::Arguments> square_entry(Element element) {
-    return {{element, S::side}, rowwise_squares::quantize_rowwise_squares_kernel<E, S>, S::threads, 0};
-}
-
-constexpr KernelEntry<SquareKey, rowwise_squares::Arguments> square_kernels[] = {
-    square_entry<E4M3, Squares32>(Element::E4M3), square_entry<E4M3, Squares128>(Element::E4M3),
-    square_entry<E5M2, Squares32>(Element::E5M2), square_entry<E5M2, Squares128>(Element::E5M2),
-};
-
-// Returns whether squares of codes of 8 bits share a scale.
-bool is_square_of_bytes(const QuantizeProblem& problem) {
-    return problem.format->bits == 8 && problem.square_tiles && (problem.tile.length == kMxBlock || problem.tile.length == kBlock128);
-}
-
-void run_squares(const Context& context, const QuantizeProblem& problem, const Launch& call) {
-    const rowwise_squares::Arguments a = rowwise_squares::arguments(problem);
-    const int64_t across = ceil_div(problem.source.cols, rowwise_squares::kColumns);
-    if (across * a.matrices * a.down == 0) return;
-    launch(context, square_kernels, {problem.format->element, problem.tile.length}, "quantize_rowwise",
-           grid_of_rows(across, int64_t(a.matrices) * a.down), call.stream, a);
-}
-
 // ---- On the host -----------------------------------------------------------------------------------------------------
 
 // Returns whether groups whose rows are not taken whatever their groups are leave so much of their tiles of 128 rows empty that
@@ -479,10 +443,6 @@ bool leaves_tiles_empty(const QuantizeProblem& problem) {
 
 Reason declines(const Context& context, const QuantizeProblem& problem) {
     if (problem.has_columnwise) return "needs the rowwise part alone, found a columnwise one";
-    if (is_square_of_bytes(problem)) {
-        if (Reason reason = rowwise_squares::declines(problem); !reason.empty()) return reason;
-        return needs_cuda(context);
-    }
     const bool streams_128 =
         problem.tile.id == MXQ_SCALING_1X128 && problem.format->bits == 8 && problem.source.plain.format == MXQ_FORMAT_BF16;
     if (problem.tile.id != MXQ_SCALING_1X32 && problem.tile.id != MXQ_SCALING_1X16 && !streams_128)
@@ -538,7 +498,6 @@ constexpr KernelEntry<Key, Args> kernels[] = {
 
 void run(const Context& context, const QuantizeProblem& problem, const Launch& call) {
     if (problem.format->bits < 8) return run_small(context, problem, call);
-    if (is_square_of_bytes(problem)) return run_squares(context, problem, call);
     const PlainMatrix& in = problem.source.plain;
     const QuantizedPart& out = problem.rowwise;
     const int count = in.format == MXQ_FORMAT_F32 ? Vector<float>::count : Vector<Bf16>::count;
@@ -574,7 +533,6 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
 void load(const Context&) {
     load_kernels(kernels<Arguments>);
     load_kernels(kernels<GroupArguments>);
-    load_kernels(square_kernels);
     load_kernels(small_kernels);
     load_kernels(shifted_kernels);
     load_kernels(small_group_kernels);
