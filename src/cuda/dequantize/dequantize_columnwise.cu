@@ -5,7 +5,7 @@
 // at once, memory gives a twentieth less (docs/performance.md). A block has 512 threads, 256 where its tile lies in a group
 // tile or something is not aligned.
 //
-//     codes in memory     lines of the transposed matrix, read as words, which are shifted where lines are not aligned
+//     codes in memory     lines of the transposed matrix, read as words, or byte by byte where something is not aligned
 //     shared memory       pieces: 16 codes of a line, in slots of one, six bits of two or four; the scale words of 128 lines,
 //                         four bytes or one fp32 for each 64 or 128 rows
 //     registers           a patch of the output: 8 rows of 8 columns (F32: 4)
@@ -18,7 +18,7 @@
 // piece of each of its columns, picks the codes of a row out of two columns at a time, and writes the 16 bytes of the row: a
 // warp writes 256 contiguous bytes of two rows. Codes of six and four bits are decoded where they are packed
 // (numerics/packed_pairs.h), to BF16 under E8M0 scales in packed products, under E4M3 scales in packed products of F16; rows
-// that are not aligned are stored by whole warps (memory/spread_store.cuh).
+// that are not aligned are stored element by element.
 //
 // Groups begin at multiples of a piece in every line. So of aligned ones a block takes any 256 codes of 128 lines, and each
 // warp finds the group of its 16 rows, its band, where these belong:
@@ -51,15 +51,15 @@ constexpr int kMostTiles = 4;         // of a group tile that a block of threads
 // Dequantizes a tile of a group or of a matrix. All threads of the block call it.
 template <class T, class E, Way way>
 __device__ __forceinline__ void dequantize_tile(const Arguments& a, const DequantizeScope& scope, const ScaleLayout& layout,
-                                                int first_row, int64_t col, Tile<T, E, way>& tile, SpreadStore<T>* spread) {
+                                                int first_row, int64_t col, Tile<T, E, way>& tile) {
     using Tile = Tile<T, E, way>;
     const QuantizedPart& in = a.problem.in;
     const uint8_t* from = scope.codes + col * in.line_bytes + int64_t(first_row) * E::bits / 8;
     const int lines = int(min(in.lines - col, int64_t(kTile))), filled = min(scope.rows - first_row, Tile::rows);
-    if (!kReadsAny<way> || a.whole_words_in)
-        start_codes(a, from, lines, filled, tile);
+    if constexpr (way == Way::Any)
+        load_bytes(from, in.line_bytes, lines, filled, tile);
     else
-        load_shifted_pieces(from, in.line_bytes, lines, filled, tile);
+        start_codes(a, from, lines, filled, tile);
     if (filled > 0 && !start_scales(in, layout, scope.scales, col, first_row, filled, tile))
         load_scales(in, layout, scope.scales, col, first_row, filled, tile);
     wait_for_pieces();
@@ -70,11 +70,11 @@ __device__ __forceinline__ void dequantize_tile(const Arguments& a, const Dequan
 #pragma unroll 1
     for (int row = warp * Tile::warp_rows; row < Tile::rows; row += Tile::warps * Tile::warp_rows) {
         const int mine = row + lane / Tile::row_lanes * kHalfPiece;
-        const PatchRows<T> to(out + mine * row_stride, row_stride, scope.rows - first_row - mine,
-                              scope.out_rows - first_row - mine, lines, column);
+        const PatchRows<T, way != Way::Any> to(out + mine * row_stride, row_stride, scope.rows - first_row - mine,
+                                               scope.out_rows - first_row - mine, lines - column);
         const HalfRows<T, E> rows(tile, column, mine / kPieceCodes, mine / kHalfPiece % 2);
         const ScaleWords<Tile::columns> words(&tile.scales[mine >> word_rows_log2(layout)][column]);
-        store_patch<T, E>(to, in.scale_type, scope.global, words, mine, rows, spread);
+        store_patch(to, in.scale_type, scope.global, words, mine, rows);
     }
 }
 
@@ -113,8 +113,7 @@ __device__ __forceinline__ void find_tiles_of_group(const Arguments& a, uint32_t
 
 // Dequantizes the tiles of a block of threads, which are of a group or of a matrix of any alignment.
 template <class T, class E, Way way>
-__device__ __forceinline__ void dequantize_tiles(const Arguments& a, uint32_t line, Tile<T, E, way>& tile,
-                                                 SpreadStore<T>* spread) {
+__device__ __forceinline__ void dequantize_tiles(const Arguments& a, uint32_t line, Tile<T, E, way>& tile) {
     __shared__ TileRow tiles;  // not in registers, which patches need
     if (threadIdx.x < 32) {
         if (a.problem.grouped.groups.set)
@@ -125,7 +124,7 @@ __device__ __forceinline__ void dequantize_tiles(const Arguments& a, uint32_t li
     __syncthreads();
 #pragma unroll 1
     for (int64_t col = tiles.col; col < tiles.end; col += kTile) {
-        dequantize_tile<T, E, way>(a, tiles.scope, tiles.layout, tiles.row, col, tile, spread);
+        dequantize_tile<T, E, way>(a, tiles.scope, tiles.layout, tiles.row, col, tile);
         __syncthreads();
     }
 }
@@ -215,11 +214,11 @@ __device__ __forceinline__ void dequantize_bands(const Arguments& a, uint32_t li
 #pragma unroll 1
     for (int row = lane / Tile::row_lanes * kHalfPiece; row < kPieceCodes; row += Tile::warp_rows) {
         const int mine = band.row + row;
-        const PatchRows<T> to(out + mine * row_stride, row_stride, band.scope.rows - mine, band.scope.out_rows - mine, lines,
-                              column);
+        const PatchRows<T, true> to(out + mine * row_stride, row_stride, band.scope.rows - mine, band.scope.out_rows - mine,
+                                    lines - column);
         const HalfRows<T, E> rows(tile, column, warp, row / kHalfPiece);
         const ScaleWords<Tile::columns> words(&tile.scales[scale_word][column]);
-        store_patch<T, E>(to, p.in.scale_type, band.scope.global, words, scale_row, rows, nullptr);
+        store_patch(to, p.in.scale_type, band.scope.global, words, scale_row, rows);
     }
 }
 
@@ -233,14 +232,11 @@ __global__ void __launch_bounds__((Tile<T, E, way>::threads), (Tile<T, E, way>::
     if (line >= a.lines || blockIdx.x >= a.across) return;
     if constexpr (way == Way::Matrices) {
         const TileRow row = tile_of_matrix<Tile::rows_log2>(a, line, blockIdx.x, sizeof(T));
-        dequantize_tile<T, E, way>(a, row.scope, a.problem.in.layout, row.row, row.col, tile, nullptr);
+        dequantize_tile<T, E, way>(a, row.scope, a.problem.in.layout, row.row, row.col, tile);
     } else if constexpr (way == Way::Bands) {
         dequantize_bands<T, E>(a, line, tile);
-    } else if constexpr (way != Way::Any) {
-        dequantize_tiles<T, E, way>(a, line, tile, nullptr);
     } else {
-        __shared__ SpreadStore<T> spreads[Tile::warps];
-        dequantize_tiles<T, E, way>(a, line, tile, &spreads[threadIdx.x / 32]);
+        dequantize_tiles<T, E, way>(a, line, tile);
     }
 }
 
@@ -259,7 +255,7 @@ constexpr Kernel kernel_of() {
 
 constexpr auto kernels = for_all_types([]<class T, class E>(T, E) {
     return std::array{kernel_of<T, E, Way::Matrices>(), kernel_of<T, E, Way::Bands>(), kernel_of<T, E, Way::Tiles>(),
-                      kernel_of<T, E, Way::Lines>(), kernel_of<T, E, Way::Any>()};
+                      kernel_of<T, E, Way::Any>()};
 });
 
 bool writes_whole_vectors(const PlainMatrix& out) {
@@ -278,8 +274,7 @@ bool is_small(const DequantizeProblem& p) {
 }
 
 Way way_of(const DequantizeProblem& p) {
-    if (!writes_whole_vectors(p.out)) return Way::Any;
-    if (!reads_whole_words(p)) return Way::Lines;
+    if (!writes_whole_vectors(p.out) || !reads_whole_words(p)) return Way::Any;
     if (!p.grouped.set()) return is_small(p) ? Way::Tiles : Way::Matrices;
     const bool short_groups = p.grouped.rows <= kShortGroup * p.grouped.groups.count;
     return short_groups && p.out.group_unit <= p.in.units.codes ? Way::Bands : Way::Tiles;
@@ -319,7 +314,6 @@ void run(const Context& context, const DequantizeProblem& problem, const Launch&
     a.problem = problem;
     a.block_tiles = kernel.way != Way::Bands && groups ? tiles_of_block(problem, kernel.rows) : 1;
     a.wide_words_in = has_wide_words(problem, kernel.way);
-    a.whole_words_in = reads_whole_words(problem);
     a.scales_as_codes = !problem.in.layout.swizzled && problem.in.units.scales == problem.in.units.codes;
     a.down = uint32_t(tiles_down(problem, kernel));
     a.across = uint32_t(ceil_div(out.cols, kTile * a.block_tiles));

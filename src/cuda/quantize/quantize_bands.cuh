@@ -15,6 +15,7 @@
 // Bound by memory as without groups, and by what a block waits for before its loads: docs/performance.md, "Groups".
 #pragma once
 #include "cuda/memory/ordered_groups.cuh"
+#include "cuda/memory/read_thread.cuh"
 #include "cuda/quantize/quantize_tall.cuh"
 #include "cuda/tile/bands.cuh"
 

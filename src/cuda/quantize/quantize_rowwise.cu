@@ -1,4 +1,4 @@
-// quantize_rowwise: the rowwise part alone, with experts and groups of rows: F32, F16 or BF16 to MXFP8 in 1x32 blocks; BF16
+// quantize_rowwise: the rowwise part alone of aligned rows, with experts and groups: F32, F16 or BF16 to MXFP8 in 1x32 blocks; BF16
 // to 8 bits in 1x128 blocks, MX or FP8; BF16 to MXFP4, NVFP4 and MXFP6 (rowwise_small.cuh).
 //
 // Streams: no tile; of 8 bits without groups no barrier, every warp for itself. Which segments a warp takes:
@@ -13,8 +13,7 @@
 //
 // Bytes an element: 2 or 4 read, 1.03 written; bound by memory. Contiguous tensors are read 2 KB a warp and 16 KB a block
 // without a gap, their codes written as whole 128-byte lines. Swizzled scales leave as whole sectors, padding included,
-// since padding is what zeros quantize to. Rows and lines of 16-bit types that begin anywhere are read as aligned pieces
-// (memory/shifted_pieces.cuh) and written as aligned words (memory/shifted_codes.cuh).
+// since padding is what zeros quantize to.
 #include <type_traits>
 
 #include "cuda/memory/codes.cuh"
@@ -25,8 +24,6 @@
 #include "cuda/launch.h"
 #include "cuda/implementations.h"
 #include "cuda/memory/segments.cuh"
-#include "cuda/memory/shifted_codes.cuh"
-#include "cuda/memory/shifted_pieces.cuh"
 #include "cuda/quantize/amax.h"
 #include "cuda/quantize/rowwise_small.cuh"
 #include "cuda/types.cuh"
@@ -121,39 +118,7 @@ __device__ __forceinline__ float put_scale(const Arguments& a, const R& requests
     return scale_reciprocal(scale[0]);
 }
 
-// Says how elements and codes are accessed: all by whole vectors; or rows and lines that begin anywhere, by aligned pieces of
-// 16 bits, in fp32 one by one.
-enum class Access { Wide, Any };
-
-// Loads the vectors of requests that are among so many lines of the source.
-template <Access access, class T, class R>
-__device__ __forceinline__ void load_requests(const Arguments& a, Vector<T> (&vectors)[kRequests], const R& requests,
-                                              int64_t lines) {
-    const T* const in = static_cast<const T*>(a.in);
-    if constexpr (access == Access::Wide) load_wide_vectors(vectors, in, a.row_stride, requests);
-    else if constexpr (sizeof(T) == 4) load_vectors(vectors, false, in, a.row_stride, requests);
-    else load_shifted_vectors(vectors, in, a.row_stride, requests, in + (lines - 1) * a.row_stride + a.segments.cols);
-}
-
-template <Access access, int count, class R>
-__device__ __forceinline__ void store_requests(const Arguments& a, const Codes<count> (&codes)[kRequests], const R& requests) {
-    if constexpr (access == Access::Wide || count == 4) {
-#pragma unroll
-        for (int i = 0; i < kRequests; i++)
-            store_codes(codes[i], access == Access::Wide, a.codes, a.segments.cols, requests, i);
-    } else {
-        const int lanes = requests.run_lanes(), lane = threadIdx.x & (lanes - 1);
-        const auto line = [&](int i) { return a.codes + requests.offset(i, a.segments.cols) - lane * count; };
-        const bool whole = lanes == 32 && requests.run_elements(kRequests - 1) == 32 * count;
-        if (__all_sync(kAllLanes, whole)) return store_whole_shifted_codes(codes, line(0));
-#pragma unroll
-        for (int i = 0; i < kRequests; i++)
-            if (const int elements = requests.run_elements(i); __any_sync(kAllLanes, elements > 0))
-                store_shifted_codes(codes[i], line(i), elements, lanes);
-    }
-}
-
-template <Access access, class T, class E, class R>
+template <class T, class E, class R>
 __device__ __forceinline__ void quantize_vectors(const Arguments& a, const Vector<T> (&vectors)[kRequests], const R& requests) {
     uint32_t maxima[kRequests];
     if (a.nonfinite == Nonfinite::Saturate) vector_maxima<T, Nonfinite::Saturate>(vectors, maxima);
@@ -166,30 +131,24 @@ __device__ __forceinline__ void quantize_vectors(const Arguments& a, const Vecto
         const float of_request = __shfl_sync(kAllLanes, factor, threadIdx.x % 32 / kRequests * kRequests + i);
         codes[i] = quantize_vector<E>(vectors[i], of_request);
     }
-    store_requests<access>(a, codes, requests);
+#pragma unroll
+    for (int i = 0; i < kRequests; i++) store_wide_codes(codes[i], a.codes, a.segments.cols, requests, i);
 }
 
-// How many blocks of threads share a multiprocessor. Pieces take twice the registers of vectors.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
-constexpr int kBlocksOfPieces = 3;
-#else
-constexpr int kBlocksOfPieces = 4;
-#endif
-template <Access access>
-constexpr int kBlocks = access == Access::Wide ? 5 : kBlocksOfPieces;
+constexpr int kBlocks = 5;  // of threads that share a multiprocessor
 
-template <Access access, class T, class E, int block>
-__global__ void __launch_bounds__(kSegmentThreads, kBlocks<access>) quantize_rowwise_kernel(const __grid_constant__ Arguments a) {
+template <class T, class E, int block>
+__global__ void __launch_bounds__(kSegmentThreads, kBlocks) quantize_rowwise_kernel(const __grid_constant__ Arguments a) {
     const int64_t task = block_index() * kSegmentWarps + threadIdx.x / 32;
     if (task >= a.segments.tasks) return;
     const Requests<Vector<T>::count, block> requests(a.segments, task);
     Vector<T> vectors[kRequests];
-    load_requests<access>(a, vectors, requests, a.segments.matrices * a.segments.rows);
-    quantize_vectors<access, T, E>(a, vectors, requests);
+    load_wide_vectors(vectors, static_cast<const T*>(a.in), a.row_stride, requests);
+    quantize_vectors<T, E>(a, vectors, requests);
 }
 
-template <Access access, class T, class E, int block>
-__global__ void __launch_bounds__(kSegmentThreads, kBlocks<access>)
+template <class T, class E, int block>
+__global__ void __launch_bounds__(kSegmentThreads, kBlocks)
     quantize_rowwise_groups_kernel(const __grid_constant__ GroupArguments a) {
     using R = Requests<Vector<T>::count, block>;
     const uint32_t line = row_of_blocks(), first = (line - a.rows.padding) << a.rows.tile_rows_log2;
@@ -201,25 +160,15 @@ __global__ void __launch_bounds__(kSegmentThreads, kBlocks<access>)
     PlacedRequests<Vector<T>::count, block> requests{R(a.segments, first, rows), kSourceLine};
     const bool waits = a.rows.units[kSourceLine] != 1;  // for where rows are
     Vector<T> vectors[kRequests];
-    if (!waits) load_requests<access>(a, vectors, static_cast<const R&>(requests), int64_t(first) + rows);
+    const T* const in = static_cast<const T*>(a.in);
+    if (!waits) load_wide_vectors(vectors, in, a.row_stride, static_cast<const R&>(requests));
     find_row_places(a.rows, ends, first);
-    if (waits) load_requests<access>(a, vectors, requests, row_places().last_line(kSourceLine, rows) + 1);
+    if (waits) load_wide_vectors(vectors, in, a.row_stride, requests);
     requests.accessed = kCodeLine;
-    quantize_vectors<access, T, E>(a, vectors, requests);
+    quantize_vectors<T, E>(a, vectors, requests);
 }
 
 // ---- Four and six bits -----------------------------------------------------------------------------------------------
-
-// Returns whether elements and codes of four or six bits are accessed by whole vectors.
-bool is_aligned_small(const QuantizeProblem& problem) {
-    const QuantizedPart& out = problem.rowwise;
-    const int bytes = problem.format->bits == 6 ? 16 : 4;
-    return is_wide<Bf16>(problem.source.plain) && is_aligned(out.codes, bytes) && out.line_bytes % bytes == 0;
-}
-
-// Lines that begin anywhere: shorter rows leave most of a warp's last requests empty, and tiles are faster
-// (docs/performance.md, "Small and odd tensors").
-constexpr int64_t kShiftedColumns = 1536;
 
 // Returns why codes of four or six bits are left to others.
 Reason declines_small(const QuantizeProblem& problem) {
@@ -227,14 +176,6 @@ Reason declines_small(const QuantizeProblem& problem) {
         return [format = problem.source.plain.format] { return std::string("needs bf16, found ") + find_format(format)->name; };
     if (is_transformed(problem)) return "needs no transform, found a Hadamard transform";
     if (problem.four_over_six != FourOverSix::None) return "needs one scale for a block, found four-over-six";
-    if (is_aligned_small(problem)) return "";
-    if (problem.seed_offset != nullptr || problem.rowwise.layout.swizzled)
-        return "needs aligned lines for swizzled scales and random numbers, found others";
-    if (problem.source.cols < kShiftedColumns)
-        return [cols = problem.source.cols] {
-            return format_text("needs aligned lines or rows of %lld elements, found %lld", (long long)kShiftedColumns,
-                               (long long)cols);
-        };
     return "";
 }
 
@@ -272,26 +213,6 @@ constexpr SmallEntry small_kernels[] = {
     along_entry<E2M3, kMxBlock>(Element::E2M3), down_entry<E2M3, kMxBlock>(Element::E2M3),
     along_entry<E3M2, kMxBlock>(Element::E3M2), down_entry<E3M2, kMxBlock>(Element::E3M2),
     stochastic_entry<kMxBlock>(),               stochastic_entry<kNvBlock>(),
-};
-
-// Rows and lines that begin anywhere.
-struct ShiftedKey {
-    Element element;
-    int32_t block;
-    bool operator==(const ShiftedKey&) const = default;
-};
-
-template <class E, int block>
-constexpr KernelEntry<ShiftedKey, rowwise_small::Arguments> shifted_entry(Element element) {
-    using namespace rowwise_small;
-    return {{element, block}, quantize_rowwise_small_shifted_kernel<E, block>, kThreads, 0};
-}
-
-constexpr KernelEntry<ShiftedKey, rowwise_small::Arguments> shifted_kernels[] = {
-    shifted_entry<E2M1, kMxBlock>(Element::E2M1),
-    shifted_entry<E2M1, kNvBlock>(Element::E2M1),
-    shifted_entry<E2M3, kMxBlock>(Element::E2M3),
-    shifted_entry<E3M2, kMxBlock>(Element::E3M2),
 };
 
 // Groups with one amax or none: rows are taken whatever their groups are.
@@ -404,15 +325,11 @@ void run_small(const Context& context, const QuantizeProblem& problem, const Lau
     const int64_t cols = problem.source.cols;
     const QuantizedPart& out = problem.rowwise;
     const Start start = problem.compute_amax ? launch_amax(context, problem, out.amax, nullptr, call) : Start::AfterAll;
-    const bool shifted = !is_aligned_small(problem);
-    const bool down = !shifted && goes_down_small(problem), stochastic = problem.seed_offset != nullptr;
+    const bool down = goes_down_small(problem), stochastic = problem.seed_offset != nullptr;
     const rowwise_small::Arguments a = small_arguments(problem, down);
     if (a.elements == 0) return;
     const int64_t across = down ? ceil_div(cols, kRequest) * kTileShares : ceil_div(cols, kAlong);
     const SmallKey key{problem.format->element, out.layout.block, down, stochastic};
-    if (shifted)
-        return launch(context, shifted_kernels, {key.element, key.block}, "quantize_rowwise",
-                      grid_of_rows(across, a.tiles.all), call.stream, a, start);
     if (places_rows(problem)) {
         if (problem.grouped.groups.count == 0) return;
         const GroupTask task = group_task(problem);
@@ -428,6 +345,17 @@ void run_small(const Context& context, const QuantizeProblem& problem, const Lau
 }
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
+
+// Returns whether elements and codes are accessed by whole vectors.
+bool is_all_wide(const QuantizeProblem& problem) {
+    const PlainMatrix& in = problem.source.plain;
+    const QuantizedPart& out = problem.rowwise;
+    const bool floats = in.format == MXQ_FORMAT_F32;
+    if (!(floats ? is_wide<float>(in) : is_wide<Bf16>(in))) return false;
+    if (problem.format->bits == 8) return is_wide(out, floats ? Vector<float>::count : Vector<Bf16>::count);
+    const int bytes = problem.format->bits == 6 ? 16 : 4;
+    return is_aligned(out.codes, bytes) && out.line_bytes % bytes == 0;
+}
 
 // Returns whether groups whose rows are not taken whatever their groups are leave so much of their tiles of 128 rows empty that
 // tiles of values are faster. An H100, 2026-11-25, us by this implementation and by those behind it, 256 groups to swizzled
@@ -454,6 +382,7 @@ Reason declines(const Context& context, const QuantizeProblem& problem) {
         };
     if (problem.format->bits < 8)
         if (Reason reason = declines_small(problem); !reason.empty()) return reason;
+    if (!is_all_wide(problem)) return "needs rows and lines of codes that are aligned, found others";
     return needs_cuda(context);
 }
 
@@ -462,38 +391,29 @@ struct Key {
     int32_t plain;
     Element element;
     int32_t block;
-    Access access;
     bool operator==(const Key&) const = default;
 };
 
-template <class Args, class T, class E, int block, Access access>
+template <class Args, class T, class E, int block>
 constexpr KernelEntry<Key, Args> entry(int32_t plain, Element element) {
-    const Key key{plain, element, block, access};
+    const Key key{plain, element, block};
     if constexpr (std::is_same_v<Args, GroupArguments>)
-        return {key, quantize_rowwise_groups_kernel<access, T, E, block>, kSegmentThreads, 0};
+        return {key, quantize_rowwise_groups_kernel<T, E, block>, kSegmentThreads, 0};
     else
-        return {key, quantize_rowwise_kernel<access, T, E, block>, kSegmentThreads, 0};
+        return {key, quantize_rowwise_kernel<T, E, block>, kSegmentThreads, 0};
 }
 
 // The kernels for Arguments, and those for GroupArguments.
 template <class Args>
 constexpr KernelEntry<Key, Args> kernels[] = {
-    entry<Args, float, E4M3, 32, Access::Wide>(MXQ_FORMAT_F32, Element::E4M3),
-    entry<Args, float, E5M2, 32, Access::Wide>(MXQ_FORMAT_F32, Element::E5M2),
-    entry<Args, F16, E4M3, 32, Access::Wide>(MXQ_FORMAT_F16, Element::E4M3),
-    entry<Args, F16, E5M2, 32, Access::Wide>(MXQ_FORMAT_F16, Element::E5M2),
-    entry<Args, Bf16, E4M3, 32, Access::Wide>(MXQ_FORMAT_BF16, Element::E4M3),
-    entry<Args, Bf16, E5M2, 32, Access::Wide>(MXQ_FORMAT_BF16, Element::E5M2),
-    entry<Args, Bf16, E4M3, 128, Access::Wide>(MXQ_FORMAT_BF16, Element::E4M3),
-    entry<Args, Bf16, E5M2, 128, Access::Wide>(MXQ_FORMAT_BF16, Element::E5M2),
-    entry<Args, float, E4M3, 32, Access::Any>(MXQ_FORMAT_F32, Element::E4M3),
-    entry<Args, float, E5M2, 32, Access::Any>(MXQ_FORMAT_F32, Element::E5M2),
-    entry<Args, F16, E4M3, 32, Access::Any>(MXQ_FORMAT_F16, Element::E4M3),
-    entry<Args, F16, E5M2, 32, Access::Any>(MXQ_FORMAT_F16, Element::E5M2),
-    entry<Args, Bf16, E4M3, 32, Access::Any>(MXQ_FORMAT_BF16, Element::E4M3),
-    entry<Args, Bf16, E5M2, 32, Access::Any>(MXQ_FORMAT_BF16, Element::E5M2),
-    entry<Args, Bf16, E4M3, 128, Access::Any>(MXQ_FORMAT_BF16, Element::E4M3),
-    entry<Args, Bf16, E5M2, 128, Access::Any>(MXQ_FORMAT_BF16, Element::E5M2),
+    entry<Args, float, E4M3, 32>(MXQ_FORMAT_F32, Element::E4M3),
+    entry<Args, float, E5M2, 32>(MXQ_FORMAT_F32, Element::E5M2),
+    entry<Args, F16, E4M3, 32>(MXQ_FORMAT_F16, Element::E4M3),
+    entry<Args, F16, E5M2, 32>(MXQ_FORMAT_F16, Element::E5M2),
+    entry<Args, Bf16, E4M3, 32>(MXQ_FORMAT_BF16, Element::E4M3),
+    entry<Args, Bf16, E5M2, 32>(MXQ_FORMAT_BF16, Element::E5M2),
+    entry<Args, Bf16, E4M3, 128>(MXQ_FORMAT_BF16, Element::E4M3),
+    entry<Args, Bf16, E5M2, 128>(MXQ_FORMAT_BF16, Element::E5M2),
 };
 
 void run(const Context& context, const QuantizeProblem& problem, const Launch& call) {
@@ -501,13 +421,9 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
     const PlainMatrix& in = problem.source.plain;
     const QuantizedPart& out = problem.rowwise;
     const int count = in.format == MXQ_FORMAT_F32 ? Vector<float>::count : Vector<Bf16>::count;
-    const bool wide = in.format == MXQ_FORMAT_F32 ? is_wide<float>(in) : is_wide<Bf16>(in);
     const bool grouped = problem.grouped.set();
     ScaleLayout layout = out.layout;
-    const Access access = wide && is_wide(out, count) ? Access::Wide : Access::Any;
-    const bool aligned = access == Access::Wide || in.format == MXQ_FORMAT_F32;
-    const Segments segments =
-        grouped ? divide_groups(in, layout, count / 4, aligned) : divide(in, layout, count / 4, aligned);
+    const Segments segments = grouped ? divide_groups(in, layout, count / 4) : divide(in, layout, count / 4);
     const bool is_float = problem.format->is_fp8();
     const Arguments a{segments,
                       in.data,
@@ -521,7 +437,7 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
                       problem.power_of_two,
                       problem.epsilon,
                       is_float ? out.amax : nullptr};
-    const Key key{in.format, problem.format->element, problem.tile.length, access};
+    const Key key{in.format, problem.format->element, problem.tile.length};
     if (!grouped) return launch(context, kernels<Arguments>, key, "quantize_rowwise", segments.grid(), call.stream, a);
     const int64_t across = segments.across();
     if (across == 0 || problem.grouped.groups.count == 0) return;
@@ -534,7 +450,6 @@ void load(const Context&) {
     load_kernels(kernels<Arguments>);
     load_kernels(kernels<GroupArguments>);
     load_kernels(small_kernels);
-    load_kernels(shifted_kernels);
     load_kernels(small_group_kernels);
 }
 

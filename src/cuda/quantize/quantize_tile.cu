@@ -12,15 +12,13 @@
 //     scales   as words through shared memory, then 512 contiguous bytes (swizzled, padding included) or 4 a line
 //
 // BF16 to columns of 8 bits without groups goes two tiles at a time: quantize_tall.cuh; with groups, aligned, in bands of 32 rows:
-// quantize_bands.cuh. Other BF16 rows that are not aligned come through shared memory (tile/shifted_patch.cuh), lines of
-// codes that are not leave in shifted pieces (tile/codes.cuh).
+// quantize_bands.cuh. Rows that are not aligned are loaded element by element, unaligned lines of codes stored byte by byte.
 //
 // ROW and TENSOR scales made from this call's maxima take a pass before (amax.cu). TENSOR scales are written by the grid as
 // a whole, since experts and groups without rows have some too.
 //
 // Bytes an element: 2 or 4 read once, 0.53 to 1.03 written for each part. Bound by memory: 16 loads of 16 bytes in flight a
-// thread need no copy engine and no second stage, since four blocks share an SM and are at different steps. Columns of rows
-// that are not aligned have a second stage (quantize_shifted_tall_kernel).
+// thread need no copy engine and no second stage, since four blocks share an SM and are at different steps.
 #include <algorithm>
 
 #include "cuda/device.h"
@@ -43,7 +41,7 @@ __global__ void __launch_bounds__(Patch<typename Source::Element>::threads, kSmB
     TilePlace place;
     const bool exists = find_tile(a.tiles, a.problem.grouped, shared.group, place);
     PatchVectors<T> vectors;
-    if (exists) load_patch(Source{}, a.problem, place, shared.group, a.wide_in, shared.scratch, vectors);
+    if (exists) load_patch(Source{}, a.problem, place, shared.group, a.wide_in, shared.source_scales, vectors);
     wait_for_previous_kernel();  // which makes the maxima
     store_whole_scales<E>(a.problem, a.rule);
     if (!exists) return;
@@ -88,25 +86,9 @@ BandKernel band_kernel(Element element, BandScales scales, bool several) {
 
 using TileKernel = void (*)(TileArguments);
 
-template <class E>
-TileKernel tall_kernel_of(bool wide_rows, bool aligned_lines) {
-    if (!wide_rows) return quantize_tall_kernel<E, false, false>;
-    return aligned_lines ? quantize_tall_kernel<E, true, true> : quantize_tall_kernel<E, true, false>;
+TileKernel tall_kernel(Element element) {
+    return element == Element::E4M3 ? quantize_tall_kernel<E4M3> : quantize_tall_kernel<E5M2>;
 }
-
-TileKernel tall_kernel(Element element, bool wide_rows, bool aligned_lines) {
-    return element == Element::E4M3 ? tall_kernel_of<E4M3>(wide_rows, aligned_lines)
-                                    : tall_kernel_of<E5M2>(wide_rows, aligned_lines);
-}
-
-TileKernel shifted_tall_kernel(Element element) {
-    return element == Element::E4M3 ? quantize_shifted_tall_kernel<E4M3> : quantize_shifted_tall_kernel<E5M2>;
-}
-
-constexpr size_t kShiftedTallBytes = sizeof(ShiftedTallShared<E4M3>);
-static_assert(sizeof(ShiftedTallShared<E5M2>) == kShiftedTallBytes);
-// Two blocks stay on a multiprocessor: of its 228 KiB each takes 1 KiB more than it asks for.
-static_assert(2 * (kShiftedTallBytes + 1024) <= 228 * 1024);
 
 bool is_bf16(const QuantizeProblem& p) { return !p.source.is_quantized() && p.source.plain.format == MXQ_FORMAT_BF16; }
 
@@ -119,11 +101,11 @@ bool has_room_for_two(const Context& context) {
     return capability >= 90 && capability < 120;
 }
 
-// Returns whether columns are stored two tiles at a time.
+// Returns whether columns are stored two tiles at a time, 16 bytes of every row and line at once.
 bool fits_tall(const Context& context, const TileArguments& a) {
     const QuantizeProblem& p = a.problem;
     return has_room_for_two(context) && is_bf16(p) && p.format->bits == 8 && p.has_columnwise && !p.grouped.set() &&
-           a.tiles.count() > 0 && a.tiles.down > 1;
+           a.wide_in && a.access[1].bytes == 16 && a.tiles.count() > 0 && a.tiles.down > 1;
 }
 
 // Returns whether groups go by bands.
@@ -140,20 +122,11 @@ void launch_bands(const Context& context, const TileArguments& tiles, const Laun
 }
 
 void launch_tall(const Context& context, const TileArguments& a, const Launch& call, const char* name, Start start) {
-    const Element element = a.problem.format->element;
-    const dim3 block(Patch<Bf16>::threads, kTallTiles);
     void* arguments[] = {const_cast<TileArguments*>(&a)};
-    if (!a.wide_in && !a.problem.has_rowwise) {  // for both parts blocks that stay are no faster
-        const int64_t at_once = int64_t(context.cuda->multiprocessors) * (kSmBlocks<Bf16> / kTallTiles);
-        launch_kernel(context, reinterpret_cast<const void*>(shifted_tall_kernel(element)), name,
-                      grid_of(std::min(tall_count(a.tiles), at_once)), block, kShiftedTallBytes, call.stream, arguments,
-                      start);
-        return;
-    }
-    const TileKernel kernel = tall_kernel(element, a.wide_in, a.access[1].bytes == 16);
+    const TileKernel kernel = tall_kernel(a.problem.format->element);
     launch_kernel(context, reinterpret_cast<const void*>(kernel), name,
-                  grid_of_rows(a.tiles.across, a.tiles.matrices * ceil_div(a.tiles.down, int64_t(kTallTiles))), block, 0,
-                  call.stream, arguments, start);
+                  grid_of_rows(a.tiles.across, a.tiles.matrices * ceil_div(a.tiles.down, int64_t(kTallTiles))),
+                  dim3(Patch<Bf16>::threads, kTallTiles), 0, call.stream, arguments, start);
 }
 
 // Returns whether rows of codes leave from registers.
@@ -175,12 +148,10 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
     launch_quantize_tile(context, problem, call, "quantize_tile");
 }
 
-void load(const Context& context) {
+void load(const Context&) {
     load_kernels(kernels);
     for (Element element : {Element::E4M3, Element::E5M2}) {
-        for (bool wide_rows : {false, true})
-            for (bool aligned_lines : {false, true}) load_kernel(tall_kernel(element, wide_rows, aligned_lines));
-        if (has_room_for_two(context)) load_kernel(shifted_tall_kernel(element), kShiftedTallBytes);
+        load_kernel(tall_kernel(element));
         for (bool several : {false, true})
             for (BandScales scales : {BandScales::Blocks, BandScales::Squares, BandScales::Whole})
                 load_kernel(band_kernel(element, scales, several));

@@ -26,7 +26,7 @@ struct TileArguments {
 template <class E>
 struct TileShared {
     union {
-        PatchScratch scratch;  // until patches are there
+        SourceScaleTable source_scales;  // until patches are there
         TileCodes<E> codes;
     };
     TileScales<E> scales;

@@ -5,9 +5,7 @@
 // A warp makes four requests of 16 bytes a lane, 256 neighbouring elements each. They lie
 //
 //     along  one after another, where all of the tensor is one line without a gap, and so are its scales; with groups each
-//            warp has a row, a block of threads eight rows of one group. Where rows or lines of codes begin anywhere, each
-//            warp has a row, too: vectors are taken out of two aligned pieces each (memory/shifted_pieces.cuh), and codes
-//            meet in shared memory, from where the warp stores aligned eight bytes (memory/shifted_codes.cuh)
+//            warp has a row, a block of threads eight rows of one group
 //     down   in 256 columns of a row each, 32 rows apart, so that the words of a warp are neighbours in a swizzled tile; a
 //            block of threads has neighbouring rows, with groups of one of them
 //
@@ -31,8 +29,6 @@
 #include "cuda/memory/row_places.cuh"
 #include "cuda/memory/row_tiles.cuh"
 #include "cuda/memory/scale_words.cuh"
-#include "cuda/memory/shifted_codes.cuh"
-#include "cuda/memory/shifted_pieces.cuh"
 #include "cuda/quantize/fp4_pair_codes.cuh"
 #include "cuda/tile/codes.cuh"
 
@@ -207,29 +203,6 @@ struct PlacedRequests {
     }
 };
 
-// The four vectors of a lane in a row whose elements and codes begin anywhere; the warp's codes meet in shared memory.
-template <int bits, int block>
-struct ShiftedRequests : Requests<bits, block, false> {
-    static constexpr int most = kAlong / 8 * bits;  // bytes of codes
-
-    int64_t first;  // the lane's element of request 0
-    uint32_t* put;
-
-    __device__ __forceinline__ ShiftedRequests(const Arguments& a, const RowTile& tile, uint32_t place, uint32_t in_tile)
-        : Requests<bits, block, false>(a, tile, place * kRequests, in_tile), first(this->in - a.in) {
-        __shared__ alignas(16) uint32_t words[kWarps][most / 4];
-        put = words[threadIdx.x / 32];
-    }
-    __device__ __forceinline__ int valid(int i) const {
-        return this->exists(i) ? min(this->left - int(threadIdx.x % 32 * kCount) - i * kRequest, kCount) : 0;
-    }
-    __device__ __forceinline__ int64_t offset(int i, int64_t) const { return first + i * kRequest; }
-    __device__ __forceinline__ void store_put() const {
-        __syncwarp();
-        store_shifted_bytes<most>(put, this->codes - threadIdx.x % 32 * bits, (this->left * bits + 7) / 8);
-    }
-};
-
 // ---- Maxima ----------------------------------------------------------------------------------------------------------
 
 // Returns the largest magnitudes over the lanes of a block, of requests 2k and 2k + 1 in the halves of a word: k is 1 for
@@ -281,12 +254,6 @@ __device__ __forceinline__ uint32_t nv_word(const uint32_t (&scales)[2]) {
 template <class R>
 __device__ __forceinline__ void store_codes(const R& requests, int i, uint32_t word) {
     if (requests.stores(i)) *reinterpret_cast<uint32_t*>(requests.codes_of(i)) = word;
-}
-
-// Puts them to shared memory, from where the warp stores those of all requests.
-template <int block>
-__device__ __forceinline__ void store_codes(const ShiftedRequests<4, block>& requests, int i, uint32_t word) {
-    requests.put[i * 32 + threadIdx.x % 32] = word;
 }
 
 template <bool plain, class R>
@@ -493,11 +460,6 @@ __device__ __forceinline__ StagedCodes& staged_codes(const R&) {
     return staged[threadIdx.x / 32];
 }
 
-template <int block>
-__device__ __forceinline__ StagedCodes& staged_codes(const ShiftedRequests<6, block>& requests) {
-    return *reinterpret_cast<StagedCodes*>(requests.put);
-}
-
 // Stores what the lanes have put, 48 pieces of 16 bytes.
 template <bool down, class R>
 __device__ __forceinline__ void store_staged(const StagedCodes& staged, const R& requests) {
@@ -511,10 +473,6 @@ __device__ __forceinline__ void store_staged(const StagedCodes& staged, const R&
             *reinterpret_cast<const uint4*>(&staged.bytes[request][byte]);
     }
 }
-
-// Leaves them there until the requests are stored.
-template <bool down, int block>
-__device__ __forceinline__ void store_staged(const StagedCodes&, const ShiftedRequests<6, block>&) {}
 
 template <class E, bool down, class R>
 __device__ __forceinline__ void store_six_bits(const Vector<Bf16> (&vectors)[kRequests], float reciprocal, const R& requests,
@@ -595,22 +553,6 @@ __global__ void __launch_bounds__(kThreads, 6) quantize_rowwise_small_down_kerne
     if (!find_row_tile(a.tiles, row_of_blocks(), tile)) return wait_for_previous_kernel();
     const uint32_t in_tile = blockIdx.x % kTileShares * kWarps + threadIdx.x / 32;
     quantize_requests<E, block, true>(a, {a, tile, blockIdx.x / kTileShares, in_tile}, tile.scope);
-}
-
-// Takes rows and lines that begin anywhere, to compact scales: a row a warp, eight rows of a matrix or group a block of
-// threads.
-template <class E, int block>
-__global__ void __launch_bounds__(kThreads, 4) quantize_rowwise_small_shifted_kernel(const __grid_constant__ Arguments a) {
-    RowTile tile;
-    if (!find_row_tile(a.tiles, row_of_blocks(), tile)) return wait_for_previous_kernel();
-    const ShiftedRequests<E::bits, block> requests(a, tile, blockIdx.x, threadIdx.x / 32);
-    Vector<Bf16> vectors[kRequests];
-    const Bf16* const end = a.in + (tile.in_row + tile.rows - 1) * a.row_stride + a.cols;  // of the matrix or group
-    load_shifted_vectors(vectors, a.in, a.row_stride, requests, end);
-    const bool to_even = put_table_of<block>(a, tile.scope);
-    if (block == kNvBlock) __syncthreads();
-    quantize_vectors<E, block, false>(a, vectors, to_even, requests);
-    requests.store_put();
 }
 
 // Loads the vectors of requests whose lines have been found.

@@ -15,6 +15,7 @@
 // several tiles side by side does so once. The last band of a group also stores what pads the group: rows of the rowwise
 // part that no band has, and zeros of its 128 x 4 tiles of scales.
 #pragma once
+#include "cuda/memory/async_copy.cuh"
 #include "cuda/memory/ordered_groups.cuh"
 #include "cuda/tile/bands.cuh"
 #include "cuda/tile/store_scale_words.cuh"
