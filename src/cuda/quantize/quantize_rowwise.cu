@@ -1,5 +1,5 @@
 // quantize_rowwise: the rowwise part alone of aligned rows, with experts and groups: F32, F16 or BF16 to MXFP8 in 1x32 blocks; BF16
-// to 8 bits in 1x128 blocks, MX or FP8; BF16 to MXFP4, NVFP4 and MXFP6 (rowwise_small.cuh).
+// to 8 bits in 1x128 blocks, MX or FP8; BF16 to MXFP4 and NVFP4 (rowwise_fp4.cuh).
 //
 // Streams: no tile; of 8 bits without groups no barrier, every warp for itself. Which segments a warp takes:
 // memory/segments.cuh. With groups it takes rows as if there were none; where their codes and scales go is found while they
@@ -25,7 +25,7 @@
 #include "cuda/implementations.h"
 #include "cuda/memory/segments.cuh"
 #include "cuda/quantize/amax.h"
-#include "cuda/quantize/rowwise_small.cuh"
+#include "cuda/quantize/rowwise_fp4.cuh"
 #include "cuda/types.cuh"
 #include "numerics/fp8_scale.h"
 
@@ -168,180 +168,59 @@ __global__ void __launch_bounds__(kSegmentThreads, kBlocks)
     quantize_vectors<T, E>(a, vectors, requests);
 }
 
-// ---- Four and six bits -----------------------------------------------------------------------------------------------
+// ---- Four bits ---------------------------------------------------------------------------------------------------------
 
-// Returns why codes of four or six bits are left to others.
-Reason declines_small(const QuantizeProblem& problem) {
+// Returns why codes of fewer than eight bits are left to others.
+Reason declines_fp4(const QuantizeProblem& problem) {
+    if (problem.format->bits != 4)
+        return [format = problem.format] { return std::string("needs codes of 8 or 4 bits, found ") + format->name; };
     if (problem.source.plain.format != MXQ_FORMAT_BF16)
         return [format = problem.source.plain.format] { return std::string("needs bf16, found ") + find_format(format)->name; };
+    if (problem.seed_offset) return "needs rounding to nearest, found stochastic rounding";
     if (is_transformed(problem)) return "needs no transform, found a Hadamard transform";
     if (problem.four_over_six != FourOverSix::None) return "needs one scale for a block, found four-over-six";
     return "";
 }
 
-struct SmallKey {
-    Element element;
-    int32_t block;
-    bool down;
-    bool stochastic;
-    bool operator==(const SmallKey&) const = default;
+constexpr KernelEntry<int32_t, rowwise_fp4::Arguments> fp4_kernels[] = {
+    {int32_t(kMxBlock), rowwise_fp4::quantize_rowwise_fp4_kernel<kMxBlock>, rowwise_fp4::kThreads, 0},
+    {int32_t(kNvBlock), rowwise_fp4::quantize_rowwise_fp4_kernel<kNvBlock>, rowwise_fp4::kThreads, 0},
 };
 
-using SmallEntry = KernelEntry<SmallKey, rowwise_small::Arguments>;
-
-template <class E, int block>
-constexpr SmallEntry along_entry(Element element) {
-    using namespace rowwise_small;
-    return {{element, block, false, false}, quantize_rowwise_small_along_kernel<E, block>, kThreads, 0};
-}
-
-template <class E, int block>
-constexpr SmallEntry down_entry(Element element) {
-    using namespace rowwise_small;
-    return {{element, block, true, false}, quantize_rowwise_small_down_kernel<E, block>, kThreads, 0};
-}
-
-template <int block>
-constexpr SmallEntry stochastic_entry() {
-    using namespace rowwise_small;
-    return {{Element::E2M1, block, true, true}, quantize_rowwise_stochastic_kernel<block>, kThreads, 0};
-}
-
-constexpr SmallEntry small_kernels[] = {
-    along_entry<E2M1, kMxBlock>(Element::E2M1), down_entry<E2M1, kMxBlock>(Element::E2M1),
-    along_entry<E2M1, kNvBlock>(Element::E2M1), down_entry<E2M1, kNvBlock>(Element::E2M1),
-    along_entry<E2M3, kMxBlock>(Element::E2M3), down_entry<E2M3, kMxBlock>(Element::E2M3),
-    along_entry<E3M2, kMxBlock>(Element::E3M2), down_entry<E3M2, kMxBlock>(Element::E3M2),
-    stochastic_entry<kMxBlock>(),               stochastic_entry<kNvBlock>(),
-};
-
-// Groups with one amax or none: rows are taken whatever their groups are.
-struct SmallGroupKey {
-    Element element;
-    int32_t block;
-    bool down, several;
-    bool operator==(const SmallGroupKey&) const = default;
-};
-
-using SmallGroupEntry = KernelEntry<SmallGroupKey, rowwise_small::GroupArguments>;
-
-template <class E, int block, bool down, bool several>
-constexpr SmallGroupEntry small_group_entry(Element element) {
-    using namespace rowwise_small;
-    return {{element, block, down, several}, quantize_rowwise_small_groups_kernel<E, block, down, several>, kThreads, 0};
-}
-
-constexpr SmallGroupEntry small_group_kernels[] = {
-    small_group_entry<E2M1, kMxBlock, false, false>(Element::E2M1),
-    small_group_entry<E2M1, kMxBlock, false, true>(Element::E2M1),
-    small_group_entry<E2M1, kMxBlock, true, false>(Element::E2M1),
-    small_group_entry<E2M1, kMxBlock, true, true>(Element::E2M1),
-    small_group_entry<E2M1, kNvBlock, false, false>(Element::E2M1),
-    small_group_entry<E2M1, kNvBlock, false, true>(Element::E2M1),
-    small_group_entry<E2M1, kNvBlock, true, false>(Element::E2M1),
-    small_group_entry<E2M1, kNvBlock, true, true>(Element::E2M1),
-    small_group_entry<E2M3, kMxBlock, false, false>(Element::E2M3),
-    small_group_entry<E2M3, kMxBlock, false, true>(Element::E2M3),
-    small_group_entry<E2M3, kMxBlock, true, false>(Element::E2M3),
-    small_group_entry<E2M3, kMxBlock, true, true>(Element::E2M3),
-    small_group_entry<E3M2, kMxBlock, false, false>(Element::E3M2),
-    small_group_entry<E3M2, kMxBlock, false, true>(Element::E3M2),
-    small_group_entry<E3M2, kMxBlock, true, false>(Element::E3M2),
-    small_group_entry<E3M2, kMxBlock, true, true>(Element::E3M2),
-};
-
-// Returns whether warps go down tiles: where scales lie in tiles or random numbers count rows. Without groups along is one
-// line without a gap, which has one amax; with groups it is a row, which may be too short for it.
-bool goes_down_small(const QuantizeProblem& problem) {
-    const PlainMatrix& in = problem.source.plain;
-    const QuantizedPart& out = problem.rowwise;
-    if (problem.seed_offset != nullptr || out.layout.swizzled) return true;
-    if (problem.grouped.set())
-        return ceil_div(in.cols, rowwise_small::kRequest) < 2 * ceil_div(in.cols, rowwise_small::kAlong);
-    const bool one_line = in.row_stride == in.cols || in.matrices * in.rows == 1;
-    return !one_line || in.cols % out.layout.block != 0 || (out.scope_stride != 0 && in.matrices > 1);
-}
-
-// How blocks of threads divide rows of any groups: places side by side, each of 256 or 1024 columns; blocks for each of the
-// rows that are searched for together; places that a block takes after one search and one table of NVFP4.
-struct GroupTask {
-    int64_t places, shares, tiles;
-    uint32_t steps;
-};
-
-// An H200, 2026-11-26, us with 1, 2, 4 and 8 steps to swizzled scales, rows of 7168: MXFP4, 16384 rows in 8 groups 82, 79,
-// 80, 87, in 256 groups 92, 83, 82, 89; 131072 rows in 8 groups 605, 554, 559, 571, in 256 665, 583, 565, 577. NVFP4, 16384
-// rows in 64 groups 112, 96, 88, 90; 131072 rows in 256 groups 858, 707, 629, 604.
-GroupTask group_task(const QuantizeProblem& problem) {
-    constexpr int64_t enough = 3000;  // blocks of threads: below, more of them are faster than fewer searches
-    constexpr int32_t many_groups = 128;
-    const bool down = goes_down_small(problem), nvfp4 = problem.format->is_nvfp4();
-    const QuantizedPart& out = problem.rowwise;
-    const bool moves = problem.source.plain.group_unit != 1 || out.units.codes != 1 || out.units.scales != 1;
-    GroupTask task{ceil_div(problem.source.cols, down ? rowwise_small::kRequest : rowwise_small::kAlong),
-                   down ? rowwise_small::kTileShares : 1,
-                   ceil_div(problem.source.rows, int64_t(down ? kSwizzleRows : rowwise_small::kWarps)), 1};
-    const uint32_t most = nvfp4 ? 8 : !moves ? 1 : problem.grouped.groups.count < many_groups ? 2 : 4;
-    const auto blocks = [&](uint32_t steps) { return ceil_div(task.places, int64_t(steps)) * task.shares * task.tiles; };
-    while (task.steps < most && task.steps < task.places && blocks(2 * task.steps) >= enough) task.steps *= 2;
-    return task;
-}
-
-// Returns whether rows are taken whatever their groups are: random numbers and scopes are not looked up for each row. NVFP4,
-// whose instructions fill the issue slots, goes by tiles where these are full and the rows too few for several steps.
-bool places_rows(const QuantizeProblem& problem) {
-    if (!problem.grouped.set() || problem.seed_offset || problem.rowwise.scope_stride != 0) return false;
-    constexpr int64_t many_rows = 1024;  // of a group
-    const bool fills_tiles = problem.rowwise.layout.swizzled && problem.format->is_nvfp4() &&
-                             problem.source.rows >= many_rows * problem.grouped.groups.count;
-    return !fills_tiles || group_task(problem).steps > 1;
-}
-
-rowwise_small::Arguments small_arguments(const QuantizeProblem& problem, bool down) {
-    const PlainMatrix& in = problem.source.plain;
-    const QuantizedPart& out = problem.rowwise;
-    return {static_cast<const Bf16*>(in.data),
-            out.codes,
-            out.scales,
-            in.matrices * in.rows * in.cols,
-            in.row_stride,
-            out.line_bytes,
-            out.layout.line_stride,
-            uint32_t(in.cols),
-            uint32_t(ceil_div(out.layout.columns, 4)),
-            out.layout.swizzled != 0,
-            problem.nonfinite == Nonfinite::Saturate,
-            fp4_pairs::is_plain_mxfp4(problem),
-            out.scale_max,
-            scale_steps_of(problem),
-            out.amax,
-            out.scope_stride,
-            problem.seed_offset,
-            RowTiles(problem.grouped, in, out, down ? int32_t(kSwizzleRows) : rowwise_small::kWarps)};
-}
-
-void run_small(const Context& context, const QuantizeProblem& problem, const Launch& call) {
-    using namespace rowwise_small;
+// Returns whether warps go down tiles: where scales lie in tiles, and where rows are so short that it takes less than half of
+// the warps.
+bool goes_down_fp4(const QuantizeProblem& problem) {
+    using namespace rowwise_fp4;
     const int64_t cols = problem.source.cols;
+    return problem.rowwise.layout.swizzled || ceil_div(cols, kRequest) < 2 * ceil_div(cols, kAlong);
+}
+
+void run_fp4(const Context& context, const QuantizeProblem& problem, const Launch& call) {
+    using namespace rowwise_fp4;
+    const PlainMatrix& in = problem.source.plain;
     const QuantizedPart& out = problem.rowwise;
     const Start start = problem.compute_amax ? launch_amax(context, problem, out.amax, nullptr, call) : Start::AfterAll;
-    const bool down = goes_down_small(problem), stochastic = problem.seed_offset != nullptr;
-    const rowwise_small::Arguments a = small_arguments(problem, down);
-    if (a.elements == 0) return;
-    const int64_t across = down ? ceil_div(cols, kRequest) * kTileShares : ceil_div(cols, kAlong);
-    const SmallKey key{problem.format->element, out.layout.block, down, stochastic};
-    if (places_rows(problem)) {
-        if (problem.grouped.groups.count == 0) return;
-        const GroupTask task = group_task(problem);
-        const int64_t blocks = ceil_div(task.places, int64_t(task.steps)) * task.shares;
-        const PlacedRows placed(problem.grouped, problem.source.plain, out, down ? int32_t(kSwizzleRows) : kWarps, blocks);
-        return launch(context, small_group_kernels, {key.element, key.block, down, task.steps > 1}, "quantize_rowwise",
-                      grid_of_rows(blocks, placed.down()), call.stream,
-                      rowwise_small::GroupArguments{a, placed, out, task.steps}, start);
-    }
-    const dim3 grid = down || problem.grouped.set() ? grid_of_rows(across, a.tiles.all)
-                                                    : grid_of(ceil_div(a.elements, kWarps * kAlong));
-    launch(context, small_kernels, key, "quantize_rowwise", grid, call.stream, a, start);
+    const bool down = goes_down_fp4(problem);
+    const rowwise_fp4::Arguments a{static_cast<const Bf16*>(in.data),
+                                   out.codes,
+                                   out.scales,
+                                   in.row_stride,
+                                   out.line_bytes,
+                                   out.layout.line_stride,
+                                   uint32_t(in.cols),
+                                   uint32_t(ceil_div(out.layout.columns, 4)),
+                                   down,
+                                   out.layout.swizzled != 0,
+                                   problem.nonfinite == Nonfinite::Saturate,
+                                   fp4_pairs::is_plain_mxfp4(problem),
+                                   out.scale_max,
+                                   scale_steps_of(problem),
+                                   out.amax,
+                                   out.scope_stride,
+                                   RowTiles(problem.grouped, in, out, down ? int32_t(kSwizzleRows) : kWarps)};
+    if (in.matrices * in.rows * in.cols == 0) return;
+    const int64_t across = down ? ceil_div(in.cols, kRequest) * kTileShares : ceil_div(in.cols, kAlong);
+    launch(context, fp4_kernels, out.layout.block, "quantize_rowwise", grid_of_rows(across, a.tiles.all), call.stream, a, start);
 }
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
@@ -353,19 +232,16 @@ bool is_all_wide(const QuantizeProblem& problem) {
     const bool floats = in.format == MXQ_FORMAT_F32;
     if (!(floats ? is_wide<float>(in) : is_wide<Bf16>(in))) return false;
     if (problem.format->bits == 8) return is_wide(out, floats ? Vector<float>::count : Vector<Bf16>::count);
-    const int bytes = problem.format->bits == 6 ? 16 : 4;
-    return is_aligned(out.codes, bytes) && out.line_bytes % bytes == 0;
+    return is_aligned(out.codes, 4) && out.line_bytes % 4 == 0;
 }
 
-// Returns whether groups whose rows are not taken whatever their groups are leave so much of their tiles of 128 rows empty that
-// tiles of values are faster. An H100, 2026-11-25, us by this implementation and by those behind it, 256 groups to swizzled
-// scales, 16384 and 131072 rows of 7168: MXFP4 213, 200 and 869, 897; NVFP4 240, 231 and 959, 953. In 64 groups 131072 rows
-// take 773, 805 and 799, 817.
+// Returns whether groups leave so much of their tiles of 128 rows empty that tiles of values are faster. An H100, 2026-11-25,
+// us by this implementation and by those behind it, 256 groups to swizzled scales, 16384 and 131072 rows of 7168: MXFP4 213,
+// 200 and 869, 897; NVFP4 240, 231 and 959, 953. In 64 groups 131072 rows take 773, 805 and 799, 817.
 bool leaves_tiles_empty(const QuantizeProblem& problem) {
-    const bool by_tiles = problem.rowwise.layout.swizzled || problem.seed_offset;
     const int64_t rows = problem.source.rows;
     constexpr int64_t filled = 128, few_elements = 1 << 18;  // rows of a group; of all
-    return problem.grouped.set() && !places_rows(problem) && by_tiles && rows < filled * problem.grouped.groups.count &&
+    return problem.grouped.set() && problem.format->bits < 8 && rows < filled * problem.grouped.groups.count &&
            rows * problem.source.cols >= few_elements;
 }
 
@@ -381,7 +257,7 @@ Reason declines(const Context& context, const QuantizeProblem& problem) {
             return format_text("needs groups that fill tiles of scales, found %d of few rows", count);
         };
     if (problem.format->bits < 8)
-        if (Reason reason = declines_small(problem); !reason.empty()) return reason;
+        if (Reason reason = declines_fp4(problem); !reason.empty()) return reason;
     if (!is_all_wide(problem)) return "needs rows and lines of codes that are aligned, found others";
     return needs_cuda(context);
 }
@@ -417,7 +293,7 @@ constexpr KernelEntry<Key, Args> kernels[] = {
 };
 
 void run(const Context& context, const QuantizeProblem& problem, const Launch& call) {
-    if (problem.format->bits < 8) return run_small(context, problem, call);
+    if (problem.format->bits < 8) return run_fp4(context, problem, call);
     const PlainMatrix& in = problem.source.plain;
     const QuantizedPart& out = problem.rowwise;
     const int count = in.format == MXQ_FORMAT_F32 ? Vector<float>::count : Vector<Bf16>::count;
@@ -449,8 +325,7 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
 void load(const Context&) {
     load_kernels(kernels<Arguments>);
     load_kernels(kernels<GroupArguments>);
-    load_kernels(small_kernels);
-    load_kernels(small_group_kernels);
+    load_kernels(fp4_kernels);
 }
 
 }  // namespace
