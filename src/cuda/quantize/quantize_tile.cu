@@ -11,21 +11,17 @@
 //     codes    rows from registers, columns as pieces through shared memory: tile/codes.cuh
 //     scales   as words through shared memory, then 512 contiguous bytes (swizzled, padding included) or 4 a line
 //
-// BF16 to columns of 8 bits without groups goes two tiles at a time: quantize_tall.cuh; with groups, aligned, in bands of 32 rows:
-// quantize_bands.cuh. Rows that are not aligned are loaded element by element, unaligned lines of codes stored byte by byte.
+// Rows that are not aligned are loaded element by element. Unaligned lines of codes are stored byte by byte.
+// quantize_columns and quantize_groups take aligned BF16 to columns of 8 bits.
 //
 // ROW and TENSOR scales made from this call's maxima take a pass before (amax.cu). TENSOR scales are written by the grid as
 // a whole, since experts and groups without rows have some too.
 //
 // Bytes an element: 2 or 4 read once, 0.53 to 1.03 written for each part. Bound by memory: 16 loads of 16 bytes in flight a
 // thread need no copy engine and no second stage, since four blocks share an SM and are at different steps.
-#include <algorithm>
-
 #include "cuda/device.h"
 #include "cuda/launch.h"
 #include "cuda/implementations.h"
-#include "cuda/quantize/quantize_bands.cuh"
-#include "cuda/quantize/quantize_tall.cuh"
 #include "cuda/quantize/quantize_tile.cuh"
 #include "cuda/quantize/quantize_tile.h"
 #include "cuda/tile/patch_source.cuh"
@@ -70,71 +66,6 @@ constexpr KernelEntry<Key, TileArguments> kernels[] = {
     entry<FloatSource, E2M1>(Element::E2M1),
 };
 
-using BandKernel = void (*)(BandArguments);
-
-template <class E, bool several>
-BandKernel band_kernel_of(BandScales scales) {
-    if (scales == BandScales::Whole) return quantize_bands_kernel<E, BandScales::Whole, several>;
-    if (scales == BandScales::Squares) return quantize_bands_kernel<E, BandScales::Squares, several>;
-    return quantize_bands_kernel<E, BandScales::Blocks, several>;
-}
-
-BandKernel band_kernel(Element element, BandScales scales, bool several) {
-    if (element == Element::E4M3) return several ? band_kernel_of<E4M3, true>(scales) : band_kernel_of<E4M3, false>(scales);
-    return several ? band_kernel_of<E5M2, true>(scales) : band_kernel_of<E5M2, false>(scales);
-}
-
-using TileKernel = void (*)(TileArguments);
-
-TileKernel tall_kernel(Element element) {
-    return element == Element::E4M3 ? quantize_tall_kernel<E4M3> : quantize_tall_kernel<E5M2>;
-}
-
-bool is_bf16(const QuantizeProblem& p) { return !p.source.is_quantized() && p.source.plain.format == MXQ_FORMAT_BF16; }
-
-// Returns whether elements are held as BF16.
-bool holds_bf16(const QuantizeProblem& p) { return is_bf16(p) && p.format->element != Element::E2M1; }
-
-// Returns whether a multiprocessor has shared memory for two blocks of two tiles, as on the chips where they were timed.
-bool has_room_for_two(const Context& context) {
-    const int32_t capability = context.cuda->compute_capability;
-    return capability >= 90 && capability < 120;
-}
-
-// Returns whether columns are stored two tiles at a time, 16 bytes of every row and line at once.
-bool fits_tall(const Context& context, const TileArguments& a) {
-    const QuantizeProblem& p = a.problem;
-    return has_room_for_two(context) && is_bf16(p) && p.format->bits == 8 && p.has_columnwise && !p.grouped.set() &&
-           a.wide_in && a.access[1].bytes == 16 && a.tiles.count() > 0 && a.tiles.down > 1;
-}
-
-// Returns whether groups go by bands.
-bool goes_by_bands(const Context& context, const TileArguments& a) {
-    return has_room_for_two(context) && is_bf16(a.problem) && a.tiles.count() > 0 && fits_bands(a);
-}
-
-void launch_bands(const Context& context, const TileArguments& tiles, const Launch& call, const char* name, Start start) {
-    const BandArguments a = band_arguments(tiles);
-    void* arguments[] = {const_cast<BandArguments*>(&a)};
-    const BandKernel kernel = band_kernel(a.problem.format->element, band_scales(a.problem), a.several);
-    launch_kernel(context, reinterpret_cast<const void*>(kernel), name, grid_of_rows(a.across, a.down),
-                  dim3(Patch<Bf16>::threads, kTallTiles), 0, call.stream, arguments, start);
-}
-
-void launch_tall(const Context& context, const TileArguments& a, const Launch& call, const char* name, Start start) {
-    void* arguments[] = {const_cast<TileArguments*>(&a)};
-    const TileKernel kernel = tall_kernel(a.problem.format->element);
-    launch_kernel(context, reinterpret_cast<const void*>(kernel), name,
-                  grid_of_rows(a.tiles.across, a.tiles.matrices * ceil_div(a.tiles.down, int64_t(kTallTiles))),
-                  dim3(Patch<Bf16>::threads, kTallTiles), 0, call.stream, arguments, start);
-}
-
-// Returns whether rows of codes leave from registers.
-bool stores_rows_directly(bool bf16, const QuantizeProblem& p, CodeAccess access) {
-    const int columns = bf16 ? Patch<Bf16>::columns : Patch<float>::columns;
-    return p.has_rowwise && p.format->bits != 6 && access.bytes >= (p.format->bits == 8 ? columns : 8);
-}
-
 Reason declines(const Context& context, const QuantizeProblem& problem) {
     if (Reason reason = declines_tile_options(problem); !reason.empty()) return reason;
     if (is_bf16(problem) && problem.format->element == Element::E2M1 && !problem.tile.is_row())
@@ -148,15 +79,7 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
     launch_quantize_tile(context, problem, call, "quantize_tile");
 }
 
-void load(const Context&) {
-    load_kernels(kernels);
-    for (Element element : {Element::E4M3, Element::E5M2}) {
-        load_kernel(tall_kernel(element));
-        for (bool several : {false, true})
-            for (BandScales scales : {BandScales::Blocks, BandScales::Squares, BandScales::Whole})
-                load_kernel(band_kernel(element, scales, several));
-    }
-}
+void load(const Context&) { load_kernels(kernels); }
 
 }  // namespace
 
@@ -169,12 +92,8 @@ Reason declines_tile_options(const QuantizeProblem& problem) {
 
 void launch_quantize_tile(const Context& context, const QuantizeProblem& problem, const Launch& call, const char* name) {
     const AmaxBuffers amax(problem, call.workspace);
-    TileArguments a = tile_arguments(problem, amax);
-    a.wide_in = is_wide_patch_source(problem);
-    a.direct_rows = stores_rows_directly(holds_bf16(problem), problem, a.access[0]);
+    const TileArguments a = tile_arguments(problem, amax);
     const Start start = prepare_amax(context, problem, a.rule, amax, call);
-    if (goes_by_bands(context, a)) return launch_bands(context, a, call, name, start);
-    if (fits_tall(context, a)) return launch_tall(context, a, call, name, start);
     if (has_tile_work(a))
         launch(context, kernels, {holds_bf16(problem), problem.format->element}, name, a.tiles.grid(), call.stream, a,
                start);
