@@ -11,9 +11,9 @@ namespace mxq::cuda::columnwise {
 
 constexpr int kHalfPiece = kPieceCodes / 2;  // rows of a thread's patch
 
-// Names what a kernel serves. Matrices (large ones), Bands (of short groups) and Tiles (of other groups and matrices) have lines
-// that are read in whole words and rows that are written in whole vectors. Any has lines and rows of any alignment.
-enum class Way { Matrices, Bands, Tiles, Any };
+// Names what a kernel serves. Matrices (large ones) and Tiles (of groups and of other matrices) have lines that are read in
+// whole words and rows that are written in whole vectors. Any has lines and rows of any alignment.
+enum class Way { Matrices, Tiles, Any };
 
 struct Arguments {
     DequantizeProblem problem;
@@ -21,7 +21,6 @@ struct Arguments {
     uint32_t lines;          // rows of tiles of all matrices
     int32_t block_tiles;     // of a group tile that a block of threads takes
     bool wide_words_in;      // six bits: every line of codes is read in words of 16 bytes
-    bool scales_as_codes;    // compact scales of groups begin where their codes do
 };
 
 // The tile of a kernel, and what is in shared memory of it.
@@ -29,7 +28,7 @@ template <class T, class E, Way way>
 struct Tile {
     static constexpr int bits = E::bits;
     // Threads of a block, of which 1024 share a multiprocessor: where a group is waited for, more blocks hide it.
-    static constexpr int threads = way == Way::Matrices || way == Way::Bands ? 512 : 256, warps = threads / 32;
+    static constexpr int threads = way == Way::Matrices ? 512 : 256, warps = threads / 32;
     static constexpr int sm_blocks = (way == Way::Any && bits == 6 ? 768 : 1024) / threads;
     static constexpr int rows_log2 = way == Way::Matrices && bits < 8 && sizeof(T) == 2 ? 9 : 8, rows = 1 << rows_log2;
     static constexpr int pieces = rows / kPieceCodes;  // of a line
@@ -42,7 +41,7 @@ struct Tile {
     static constexpr int slot_words = slot_pieces * piece_words;
     // How many rows share a scale word of a line, at least, and how many such words a line has in a tile.
     static constexpr int least_word_rows = bits == 4 ? 4 * kNvBlock : 4 * kMxBlock;
-    static constexpr int scale_words = way == Way::Bands ? warps : rows / least_word_rows;
+    static constexpr int scale_words = rows / least_word_rows;
 
     alignas(16) uint32_t codes[kTile * pieces * piece_words];
     alignas(16) uint32_t scales[scale_words][kTile];

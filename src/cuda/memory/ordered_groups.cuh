@@ -77,41 +77,6 @@ private:
     }
 };
 
-// Returns what find_group_tile does, in one piece: by OrderedGroups dequantize_columnwise takes longer among many groups
-// (docs/performance.md, "Groups"). Where there is no such tile, what begins there is not to be read.
-template <class Units>
-__device__ __forceinline__ Group find_ordered_group_tile(const GroupedRows& grouped, const Units& units, uint32_t wanted) {
-    const int lane = threadIdx.x % 32, count = grouped.groups.count;
-    uint32_t group_tile = 0, sums[kGroupSums] = {};  // before the 32 groups; of a sum, what the lane's groups give
-    LaneGroup here(grouped, 0), next(grouped, 32);
-    uint32_t all = __reduce_add_sync(kAllLanes, units.group_tiles(here.rows()));
-    bool ordered = here.is_ordered();
-    int base = 0;
-#pragma unroll 1
-    while (base < count && group_tile + all <= wanted) {
-        const LaneGroup behind(grouped, base + 64);
-        const uint32_t all_next = __reduce_add_sync(kAllLanes, units.group_tiles(next.rows()));
-#pragma unroll
-        for (int i = 0; i < kGroupSums; i++) sums[i] += units.round_up(i, here.rows());
-        group_tile += all;
-        base += 32;
-        here = next, next = behind, all = all_next;
-        ordered = ordered && here.is_ordered();
-    }
-    if (!__all_sync(kAllLanes, ordered)) return find_group_by<GroupBy::Tile>(grouped, units, wanted);
-    const uint32_t tiles = units.group_tiles(here.rows()), passed = group_tile + scan_lanes<Scan::Sum>(tiles);
-    const int owner = __popc(__ballot_sync(kAllLanes, passed <= wanted));  // ones from lane 0 on
-    const auto of_owner = [&](uint32_t value) { return __shfl_sync(kAllLanes, value, owner); };
-    Group found{base < count ? base + owner : -1, of_owner(here.rows()), of_owner(passed - tiles), {}};
-    const uint32_t first_row = of_owner(here.start);
-#pragma unroll
-    for (int i = 0; i < kGroupSums; i++) {  // rows that are not rounded up begin where ends say
-        if (lane < owner) sums[i] += units.round_up(i, here.rows());
-        found.starts[i] = units.at[i] == 1 ? first_row : __reduce_add_sync(kAllLanes, sums[i]);
-    }
-    return found;
-}
-
 // Returns the groups of `count` group tiles from `first` on, a lane each, by one warp: lane i has that of tile
 // first + i % count. Of each that does not exist the index is -1.
 template <uint32_t count, class Units>

@@ -118,8 +118,7 @@ struct BandGroup {
     uint32_t rows;        // of the group, none where there is none
 };
 
-// Returns the group of band `wanted` by one warp, as find_ordered_group_tile does, but only what a warp
-// needs before it loads rows.
+// Returns the group of band `wanted` by one warp, but only what a warp needs before it loads rows.
 template <int band_rows>
 __device__ __forceinline__ BandGroup find_band_group(const GroupedRows& grouped, const BandUnitsOf<band_rows>& units,
                                                      uint32_t wanted) {
