@@ -320,7 +320,8 @@ __device__ __forceinline__ bool find_scope(const Arguments& a, uint32_t tile, in
         return true;
     }
     __shared__ Group group;
-    if (!find_group_of_rows(p.grouped, a.units, tile, group)) return false;
+    find_group_tile(p.grouped, a.units, tile, group);
+    if (!group.exists()) return false;
     scope = scope_of_group(p, group.first(), group.second().codes, group.rows, element_bytes);
     row = int32_t((tile - group.first_group_tile) << a.units.tile_rows_log2);
     return true;

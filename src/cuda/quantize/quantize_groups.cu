@@ -13,7 +13,7 @@
 //
 // Bound by memory as without groups, and by what a block waits for before its loads: docs/performance.md, "Groups".
 #include "cuda/implementations.h"
-#include "cuda/memory/ordered_groups.cuh"
+#include "cuda/memory/groups.cuh"
 #include "cuda/memory/read_thread.cuh"
 #include "cuda/quantize/two_tiles.cuh"
 #include "cuda/tile/bands.cuh"
@@ -257,21 +257,17 @@ __global__ void __launch_bounds__(kTwoTilesThreads, kTwoTilesBlocks)
     const int warp = warp_of_two(), in_tile = warp % kTileBands * kBand;
     if (row_of_blocks() >= a.down) return;
     const uint32_t first_band = row_of_blocks() * kBlockBands;
-    const OrderedGroups<BandUnits> groups(p.grouped, a.units, first_band + warp);
-    const bool ordered = __all_sync(kAllLanes, groups.ordered);
-    int owner = 0;
-    Group group = ordered ? groups.find_tile(first_band + warp, owner)
-                          : find_group_by<GroupBy::Tile>(p.grouped, a.units, first_band + warp);
+    TileSearch<BandUnits> search(p.grouped, a.units, first_band + warp);
+    const Group& group = search.group;
     const uint32_t index = first_band + warp - group.first_group_tile;
     // Loads come first: warps of a new block wait long for each instruction.
     PatchVectors<Bf16> vectors;
     load_band(p, group.starts[kSourceCodes] + int64_t(index) * kBand, existing_rows<kBand>(group, index), in_tile,
               int64_t(blockIdx.x) * kTile, vectors);
-    if (ordered) groups.add_starts(owner, group);
+    search.add_starts();
     if (threadIdx.x % 32 == 0) shared.bands[warp] = band_of(p, a.units, group, index);
     __syncwarp();
-    // Without a group, its starts are where the last one ends: a block behind that has nothing to do.
-    if (!group.exists() && group.starts[kColumnwiseCodes] <= first_band * kBand) return;
+    if (!group.exists() && group.first_group_tile <= first_band) return;  // behind the last band of all
     const Band& band = shared.bands[warp];
     for (int64_t tile = blockIdx.x;;) {
         quantize_bands<E, squares>(a, tile * kTile, vectors, shared);
