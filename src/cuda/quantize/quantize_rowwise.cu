@@ -147,25 +147,25 @@ __global__ void __launch_bounds__(kSegmentThreads, kBlocks) quantize_rowwise_ker
     quantize_vectors<T, E>(a, vectors, requests);
 }
 
-template <class T, class E, int block>
+template <class E>
 __global__ void __launch_bounds__(kSegmentThreads, kBlocks)
     quantize_rowwise_groups_kernel(const __grid_constant__ GroupArguments a) {
-    using R = Requests<Vector<T>::count, block>;
+    using R = Requests<Vector<Bf16>::count>;
     const uint32_t line = row_of_blocks(), first = (line - a.rows.padding) << a.rows.tile_rows_log2;
     if (line < a.rows.padding) return store_row_padding(a.rows, a.part, line);
     if (line - a.rows.padding >= a.rows.tiles) return;
     const PlacedEnds ends(a.rows, 0);
     const int rows = ends.rows_from(first);
     if (rows <= 0) return;
-    PlacedRequests<Vector<T>::count, block> requests{R(a.segments, first, rows), kSourceLine};
+    PlacedRequests<Vector<Bf16>::count> requests{R(a.segments, first, rows), kSourceLine};
     const bool waits = a.rows.units[kSourceLine] != 1;  // for where rows are
-    Vector<T> vectors[kRequests];
-    const T* const in = static_cast<const T*>(a.in);
+    Vector<Bf16> vectors[kRequests];
+    const Bf16* const in = static_cast<const Bf16*>(a.in);
     if (!waits) load_wide_vectors(vectors, in, a.row_stride, static_cast<const R&>(requests));
     find_row_places(a.rows, ends, first);
     if (waits) load_wide_vectors(vectors, in, a.row_stride, requests);
     requests.accessed = kCodeLine;
-    quantize_vectors<T, E>(a, vectors, requests);
+    quantize_vectors<Bf16, E>(a, vectors, requests);
 }
 
 // ---- Four bits ---------------------------------------------------------------------------------------------------------
@@ -251,7 +251,8 @@ Reason declines(const Context& context, const QuantizeProblem& problem) {
         problem.tile.id == MXQ_SCALING_1X128 && problem.format->bits == 8 && problem.source.plain.format == MXQ_FORMAT_BF16;
     if (problem.tile.id != MXQ_SCALING_1X32 && problem.tile.id != MXQ_SCALING_1X16 && !streams_128)
         return [name = problem.tile.name] { return std::string("needs 1x16, 1x32 or, from bf16 to 8 bits, 1x128 blocks, found ") + name; };
-    if (problem.format->is_fp8() && problem.grouped.set()) return "needs scales of bytes with groups, found fp32";
+    const bool is_usual = problem.tile.id == MXQ_SCALING_1X32 && problem.source.plain.format == MXQ_FORMAT_BF16;
+    if (problem.grouped.set() && problem.format->bits == 8 && !is_usual) return "needs bf16 in blocks of 1x32 with groups, found others";
     if (leaves_tiles_empty(problem))
         return [count = problem.grouped.groups.count] {
             return format_text("needs groups that fill tiles of scales, found %d of few rows", count);
@@ -270,26 +271,21 @@ struct Key {
     bool operator==(const Key&) const = default;
 };
 
-template <class Args, class T, class E, int block>
-constexpr KernelEntry<Key, Args> entry(int32_t plain, Element element) {
-    const Key key{plain, element, block};
-    if constexpr (std::is_same_v<Args, GroupArguments>)
-        return {key, quantize_rowwise_groups_kernel<T, E, block>, kSegmentThreads, 0};
-    else
-        return {key, quantize_rowwise_kernel<T, E, block>, kSegmentThreads, 0};
+template <class T, class E, int block>
+constexpr KernelEntry<Key, Arguments> entry(int32_t plain, Element element) {
+    return {{plain, element, block}, quantize_rowwise_kernel<T, E, block>, kSegmentThreads, 0};
 }
 
-// The kernels for Arguments, and those for GroupArguments.
-template <class Args>
-constexpr KernelEntry<Key, Args> kernels[] = {
-    entry<Args, float, E4M3, 32>(MXQ_FORMAT_F32, Element::E4M3),
-    entry<Args, float, E5M2, 32>(MXQ_FORMAT_F32, Element::E5M2),
-    entry<Args, F16, E4M3, 32>(MXQ_FORMAT_F16, Element::E4M3),
-    entry<Args, F16, E5M2, 32>(MXQ_FORMAT_F16, Element::E5M2),
-    entry<Args, Bf16, E4M3, 32>(MXQ_FORMAT_BF16, Element::E4M3),
-    entry<Args, Bf16, E5M2, 32>(MXQ_FORMAT_BF16, Element::E5M2),
-    entry<Args, Bf16, E4M3, 128>(MXQ_FORMAT_BF16, Element::E4M3),
-    entry<Args, Bf16, E5M2, 128>(MXQ_FORMAT_BF16, Element::E5M2),
+constexpr KernelEntry<Key, Arguments> kernels[] = {
+    entry<float, E4M3, 32>(MXQ_FORMAT_F32, Element::E4M3),  entry<float, E5M2, 32>(MXQ_FORMAT_F32, Element::E5M2),
+    entry<F16, E4M3, 32>(MXQ_FORMAT_F16, Element::E4M3),    entry<F16, E5M2, 32>(MXQ_FORMAT_F16, Element::E5M2),
+    entry<Bf16, E4M3, 32>(MXQ_FORMAT_BF16, Element::E4M3),  entry<Bf16, E5M2, 32>(MXQ_FORMAT_BF16, Element::E5M2),
+    entry<Bf16, E4M3, 128>(MXQ_FORMAT_BF16, Element::E4M3), entry<Bf16, E5M2, 128>(MXQ_FORMAT_BF16, Element::E5M2),
+};
+
+constexpr KernelEntry<Element, GroupArguments> group_kernels[] = {
+    {Element::E4M3, quantize_rowwise_groups_kernel<E4M3>, kSegmentThreads, 0},
+    {Element::E5M2, quantize_rowwise_groups_kernel<E5M2>, kSegmentThreads, 0},
 };
 
 void run(const Context& context, const QuantizeProblem& problem, const Launch& call) {
@@ -314,17 +310,17 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
                       problem.epsilon,
                       is_float ? out.amax : nullptr};
     const Key key{in.format, problem.format->element, problem.tile.length};
-    if (!grouped) return launch(context, kernels<Arguments>, key, "quantize_rowwise", segments.grid(), call.stream, a);
+    if (!grouped) return launch(context, kernels, key, "quantize_rowwise", segments.grid(), call.stream, a);
     const int64_t across = segments.across();
     if (across == 0 || problem.grouped.groups.count == 0) return;
     const PlacedRows rows(problem.grouped, in, out, segments.tile_rows(), across);
-    launch(context, kernels<GroupArguments>, key, "quantize_rowwise", grid_of_rows(across, rows.down()), call.stream,
+    launch(context, group_kernels, key.element, "quantize_rowwise", grid_of_rows(across, rows.down()), call.stream,
            GroupArguments{a, rows, out});
 }
 
 void load(const Context&) {
-    load_kernels(kernels<Arguments>);
-    load_kernels(kernels<GroupArguments>);
+    load_kernels(kernels);
+    load_kernels(group_kernels);
     load_kernels(fp4_kernels);
 }
 
