@@ -1,7 +1,7 @@
-// quantize_columns: aligned BF16 to the columnwise part of 8 bits, or to both parts, without groups, where matrices have more
-// than one tile of rows. A block of threads takes two tiles (two_tiles.cuh), so that 256 bytes of a line leave at once. All
-// else is a tile's alone (quantize_tile.cuh). The lower tile may lie below the last row: then it holds and stores nothing, but
-// meets the barriers.
+// quantize_columns: aligned BF16 to the columnwise part of 8 bits, or to both parts, without groups, where matrices have
+// more than one tile of rows. A block of threads takes two tiles (two_tiles.cuh), so that 256 bytes of a line leave at once.
+// All else is a tile's alone (quantize_tile.cuh). The lower tile may lie below the last row: then it holds and stores
+// nothing, but meets the barriers.
 //
 // Bound by memory in this pattern: what lines of 128 and of 256 bytes reach is in docs/performance.md.
 #include "cuda/implementations.h"
@@ -10,8 +10,8 @@
 namespace mxq::cuda {
 namespace {
 
-// Finds the tile of the thread's row of threads, which may lie below the last row, of the block's two tiles; false: there are
-// none.
+// Finds the tile of the thread's row of threads, which may lie below the last row, of the block's two tiles; false: there
+// are none.
 __device__ __forceinline__ bool find_tile_of_two(const Tiles& tiles, TilePlace& place) {
     const uint32_t line = row_of_blocks(), down = uint32_t(tiles.down + kTwoTiles - 1) / kTwoTiles;
     const uint32_t matrix = tiles.matrices == 1 ? 0 : line / down;

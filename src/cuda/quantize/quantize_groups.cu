@@ -4,8 +4,8 @@
 //     lines of codes      | 0 | 1 | 2 | 0 | 0 | 1 | 2 | 3 | 4 | 5 |       bands by their place in the group: four groups
 //     blocks of threads   [ - - - - - - - - ] [ - - - - ...
 //
-// It stores 256 bytes of each line (two_tiles.cuh), whatever the sizes of groups are. Each warp finds its own group and needs
-// nothing of the others until codes are stored. Among many groups that takes long; then a block takes several tiles of
+// It stores 256 bytes of each line (two_tiles.cuh), whatever the sizes of groups are. Each warp finds its own group and
+// needs nothing of the others until codes are stored. Among many groups that takes long; then a block takes several tiles of
 // columns, one after the other.
 //
 // The last band of a group also stores the rows that pad the group in the rowwise part alone. Blocks that the ends might
@@ -110,8 +110,7 @@ __device__ __forceinline__ void store_rows_behind(const QuantizeProblem& p, cons
 #pragma unroll 1
     for (int row = 0; row < band.rows_behind; row++) {
         if (lane * 4 < bytes) *reinterpret_cast<uint32_t*>(codes + row * part.line_bytes + lane * 4) = 0;
-        if (!squares && !part.layout.swizzled && lane * kMxBlock < bytes)
-            scales[row * part.layout.line_stride + lane] = 0;
+        if (!squares && !part.layout.swizzled && lane * kMxBlock < bytes) scales[row * part.layout.line_stride + lane] = 0;
     }
 }
 
@@ -192,11 +191,11 @@ __device__ __forceinline__ void store_word_rows(const QuantizeProblem& p, const 
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const int at = warp + i - word.begin;
-        const bool exists =
-            i >= word.begin && i < word.begin + word.count && (!squares || lane < shared.bands[at].rows);
+        const bool exists = i >= word.begin && i < word.begin + word.count && (!squares || lane < shared.bands[at].rows);
         words[i] = exists ? scales_of_band(shared, at, 0).words[0][at % kTileBands * kBand + lane] : 0;
     }
-    if (word.is_whole()) *reinterpret_cast<uint4*>(to) = {words[0], words[1], words[2], words[3]};
+    if (word.is_whole())
+        *reinterpret_cast<uint4*>(to) = {words[0], words[1], words[2], words[3]};
     else
 #pragma unroll
         for (int i = 0; i < 4; i++)

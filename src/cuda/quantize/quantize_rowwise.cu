@@ -1,5 +1,5 @@
-// quantize_rowwise: the rowwise part alone of aligned rows, with experts and groups: F32, F16 or BF16 to MXFP8 in 1x32 blocks; BF16
-// to 8 bits in 1x128 blocks, MX or FP8; BF16 to MXFP4 and NVFP4 (rowwise_fp4.cuh).
+// quantize_rowwise: the rowwise part alone, from aligned rows to aligned lines of codes. F32, F16 or BF16 to MXFP8 in 1x32
+// blocks, BF16 with groups, too. BF16 to 8 bits in 1x128 blocks, MX or FP8. BF16 to MXFP4 and NVFP4 (rowwise_fp4.cuh).
 //
 // Streams: no tile; of 8 bits without groups no barrier, every warp for itself. Which segments a warp takes:
 // memory/segments.cuh. With groups it takes rows as if there were none; where their codes and scales go is found while they
@@ -14,8 +14,6 @@
 // Bytes an element: 2 or 4 read, 1.03 written; bound by memory. Contiguous tensors are read 2 KB a warp and 16 KB a block
 // without a gap, their codes written as whole 128-byte lines. Swizzled scales leave as whole sectors, padding included,
 // since padding is what zeros quantize to.
-#include <type_traits>
-
 #include "cuda/memory/codes.cuh"
 #include "cuda/memory/elements.cuh"
 #include "cuda/memory/grid.cuh"
@@ -220,7 +218,8 @@ void run_fp4(const Context& context, const QuantizeProblem& problem, const Launc
                                    RowTiles(problem.grouped, in, out, down ? int32_t(kSwizzleRows) : kWarps)};
     if (in.matrices * in.rows * in.cols == 0) return;
     const int64_t across = down ? ceil_div(in.cols, kRequest) * kTileShares : ceil_div(in.cols, kAlong);
-    launch(context, fp4_kernels, out.layout.block, "quantize_rowwise", grid_of_rows(across, a.tiles.all), call.stream, a, start);
+    launch(context, fp4_kernels, out.layout.block, "quantize_rowwise", grid_of_rows(across, a.tiles.all), call.stream, a,
+           start);
 }
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
@@ -250,9 +249,12 @@ Reason declines(const Context& context, const QuantizeProblem& problem) {
     const bool streams_128 =
         problem.tile.id == MXQ_SCALING_1X128 && problem.format->bits == 8 && problem.source.plain.format == MXQ_FORMAT_BF16;
     if (problem.tile.id != MXQ_SCALING_1X32 && problem.tile.id != MXQ_SCALING_1X16 && !streams_128)
-        return [name = problem.tile.name] { return std::string("needs 1x16, 1x32 or, from bf16 to 8 bits, 1x128 blocks, found ") + name; };
+        return [name = problem.tile.name] {
+            return std::string("needs 1x16, 1x32 or, from bf16 to 8 bits, 1x128 blocks, found ") + name;
+        };
     const bool is_usual = problem.tile.id == MXQ_SCALING_1X32 && problem.source.plain.format == MXQ_FORMAT_BF16;
-    if (problem.grouped.set() && problem.format->bits == 8 && !is_usual) return "needs bf16 in blocks of 1x32 with groups, found others";
+    if (problem.grouped.set() && problem.format->bits == 8 && !is_usual)
+        return "needs bf16 in blocks of 1x32 with groups, found others";
     if (leaves_tiles_empty(problem))
         return [count = problem.grouped.groups.count] {
             return format_text("needs groups that fill tiles of scales, found %d of few rows", count);

@@ -40,13 +40,13 @@ struct Arguments {
     int64_t row_stride, line_bytes, scale_stride;  // from a row to the next
     uint32_t cols, tile_words;                     // of swizzled tiles, in 128 rows
     bool down, swizzled;
-    bool saturates;       // MX: a maximum ignores NaN
-    bool plain;           // MXFP4: codes need no clamping
-    int32_t scale_max;    // NVFP4
-    ScaleSteps steps;     // MX
-    const float* amax;    // NVFP4; from an expert or group to the next
+    bool saturates;     // MX: a maximum ignores NaN
+    bool plain;         // MXFP4: codes need no clamping
+    int32_t scale_max;  // NVFP4
+    ScaleSteps steps;   // MX
+    const float* amax;  // NVFP4; from an expert or group to the next
     int32_t scope_stride;
-    RowTiles tiles;       // of 128 rows down, of kWarps along
+    RowTiles tiles;  // of 128 rows down, of kWarps along
 };
 
 // The four vectors of a lane, where their codes go, and the scale word that the lane stores: of the lanes of a word each of
@@ -104,8 +104,8 @@ private:
             scale_word += (int64_t(row / kSwizzleRows) * a.tile_words + word) * kSwizzleBytes + in_tile * 16 + request * 4;
         } else {
             count = rows > 0 ? count : 0;
-            scale_word += int64_t(row) * a.scale_stride + word * 4 +
-                          request * (a.down ? kRowStep * a.scale_stride : kRequest / block);
+            scale_word +=
+                int64_t(row) * a.scale_stride + word * 4 + request * (a.down ? kRowStep * a.scale_stride : kRequest / block);
         }
         scale_bytes = threadIdx.x % word_lanes < kRequests ? count : 0;
     }
@@ -237,9 +237,10 @@ __device__ __forceinline__ void store_nvfp4(const Vector<Bf16> (&vectors)[kReque
 
 // Stores the scales of all requests; returns the reciprocal of the one that the lane made.
 template <class R>
-__device__ __forceinline__ float put_mx_scales(const Arguments& a, const Vector<Bf16> (&vectors)[kRequests], const R& requests) {
-    const uint32_t maxima = a.saturates ? request_maxima<2, Nonfinite::Saturate>(vectors)
-                                        : request_maxima<2, Nonfinite::Propagate>(vectors);
+__device__ __forceinline__ float put_mx_scales(const Arguments& a, const Vector<Bf16> (&vectors)[kRequests],
+                                               const R& requests) {
+    const uint32_t maxima =
+        a.saturates ? request_maxima<2, Nonfinite::Saturate>(vectors) : request_maxima<2, Nonfinite::Propagate>(vectors);
     const uint32_t scale = scale_of(magnitude_of(maxima, threadIdx.x % 2), a.steps);
     requests.store_word(mx_word(scale));
     return scale_reciprocal(scale);
@@ -258,7 +259,8 @@ __global__ void __launch_bounds__(kThreads, 6) quantize_rowwise_fp4_kernel(const
     const Requests<block> requests(a, tile, int(share * kWarps + warp), first);
     Vector<Bf16> vectors[kRequests];
 #pragma unroll
-    for (int i = 0; i < kRequests; i++) vectors[i] = load_vector_wide(requests.in + i * requests.in_step, requests.exists(i));
+    for (int i = 0; i < kRequests; i++)
+        vectors[i] = load_vector_wide(requests.in + i * requests.in_step, requests.exists(i));
     if constexpr (block == kNvBlock) {
         const bool to_even = put_table(a.amax + tile.scope * a.scope_stride, a.scale_max, table);
         __syncthreads();

@@ -20,7 +20,8 @@ inline Reason declines_two_tiles(const Context& context, const QuantizeProblem& 
     if (Reason reason = declines_tile_options(problem); !reason.empty()) return reason;
     if (!problem.has_columnwise) return "needs a columnwise part, found the rowwise one alone";
     if (!is_bf16(problem))
-        return [format = problem.source.plain.format] { return std::string("needs bf16, found ") + find_format(format)->name; };
+        return
+            [format = problem.source.plain.format] { return std::string("needs bf16, found ") + find_format(format)->name; };
     if (problem.format->bits != 8)
         return [format = problem.format] { return std::string("needs codes of 8 bits, found ") + format->name; };
     if (!is_wide_patch_source(problem) || code_access(problem.columnwise, problem.grouped.set()).bytes != 16)
@@ -29,9 +30,10 @@ inline Reason declines_two_tiles(const Context& context, const QuantizeProblem& 
     if (Reason reason = needs_cuda(context); !reason.empty()) return reason;
     if (const int32_t capability = context.cuda->compute_capability; capability < 90 || capability >= 120)
         return [capability] {
-            return format_text("needs compute capability 9.0 to 11.0, where two blocks of two tiles share a multiprocessor, "
-                               "found %d.%d",
-                               capability / 10, capability % 10);
+            return format_text(
+                "needs compute capability 9.0 to 11.0, where two blocks of two tiles share a multiprocessor, "
+                "found %d.%d",
+                capability / 10, capability % 10);
         };
     return "";
 }
@@ -41,8 +43,8 @@ template <class Arguments>
 void launch_two_tiles(const Context& context, void (*kernel)(Arguments), const char* name, dim3 grid, void* stream,
                       const Arguments& a, Start start) {
     void* arguments[] = {const_cast<Arguments*>(&a)};
-    launch_kernel(context, reinterpret_cast<const void*>(kernel), name, grid, dim3(Patch<Bf16>::threads, kTwoTiles), 0, stream,
-                  arguments, start);
+    launch_kernel(context, reinterpret_cast<const void*>(kernel), name, grid, dim3(Patch<Bf16>::threads, kTwoTiles), 0,
+                  stream, arguments, start);
 }
 
 // ---- On the device ---------------------------------------------------------------------------------------------------

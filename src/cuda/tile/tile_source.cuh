@@ -74,7 +74,8 @@ inline EarlyTiles early_tiles(const QuantizeProblem& p, bool wide) {
 
 // Fills the tile element by element, from rows of any alignment. Out of line, since it is rare.
 template <class T>
-__device__ __noinline__ void fill_narrow(ChunkTile<T>& tile, const StoredBits<T>* from, int64_t row_stride, int rows, int cols) {
+__device__ __noinline__ void fill_narrow(ChunkTile<T>& tile, const StoredBits<T>* from, int64_t row_stride, int rows,
+                                         int cols) {
 #pragma unroll 8
     for (int i = threadIdx.x; i < kTile * kTile; i += kChunkThreads) {
         const int line = i / kTile, column = i % kTile;
