@@ -11,9 +11,11 @@ namespace mxq {
 namespace {
 
 const QuantizeImplementation* const quantize_list[] = {
-    &cuda::quantize_rowwise,    // rowwise alone in blocks of a line, groups too: streams; squares, below 8 bits from BF16
+    &cuda::quantize_rowwise,    // the rowwise part alone of 8 and 4 bits, of aligned rows
     &cuda::quantize_fp4_pairs,  // BF16 to NVFP4 and MXFP4
-    &cuda::quantize_tile,       // columnwise, both, square tiles: 128x128 tiles through shared memory
+    &cuda::quantize_columns,    // aligned BF16 to columns of 8 bits, without groups
+    &cuda::quantize_groups,     // groups of aligned BF16 to columns of MXFP8 1x32 and 32x32
+    &cuda::quantize_tile,       // every format, part and scaling: tiles of 128x128 in registers
     &cuda::quantize_fp4,        // Hadamard transform, stochastic rounding, four-over-six
     &cpu::quantize,
 };

@@ -85,6 +85,8 @@ TEST_CASE("dispatch: in the lists, better implementations stand before those tha
         {"quantize", "quantize_rowwise", "quantize_tile"},
         {"quantize", "quantize_fp4_pairs", "quantize_tile"},
         {"quantize", "quantize_fp4_pairs", "quantize_fp4"},
+        {"quantize", "quantize_columns", "quantize_tile"},
+        {"quantize", "quantize_groups", "quantize_tile"},
         {"quantize", "quantize_tile", "quantize_fp4"},
         {"requantize", "requantize_transpose", "requantize_values"},
         {"requantize", "requantize_values", "quantize_fp4"},

@@ -2,7 +2,6 @@
 // picks the codes of a row out of two columns at a time, multiplies them by scales or by factors for pairs, and stores them.
 #pragma once
 #include "cuda/dequantize/columnwise_tile.cuh"
-#include "cuda/memory/spread_store.cuh"
 #include "numerics/packed_pairs.h"
 
 namespace mxq::cuda::columnwise {
@@ -168,57 +167,50 @@ struct ColumnHalves {
     }
 };
 
-// A thread's patch, whose columns 15 or 31 (F32) neighbouring lanes go on with: where it writes, how many rows have codes,
-// how many are written, and how many columns these have from the first lane's on.
-template <class T>
+// Where a thread's patch is written: how many rows have codes, how many are written, and how many columns exist from the
+// thread's first on. `whole`: in whole vectors, else element by element.
+template <class T, bool whole>
 struct PatchRows {
-    static constexpr int lanes = kTile / Vector<T>::count;
     T* out;
     int64_t row_stride;
     int filled, written, left;
-    bool exists;  // the lane's first column does
 
-    __device__ __forceinline__ PatchRows(T* patch, int64_t stride, int rows, int out_rows, int cols, int column)
-        : out(patch),
-          row_stride(stride),
-          written(min(out_rows, kHalfPiece)),
-          left(cols - column + int(threadIdx.x) % lanes * Vector<T>::count),
-          exists(column < cols) {
+    __device__ __forceinline__ PatchRows(T* patch, int64_t stride, int rows, int out_rows, int columns_left)
+        : out(patch), row_stride(stride), written(min(out_rows, kHalfPiece)), left(columns_left) {
         filled = min(rows, written);
     }
-    // Stores the vector of row i, if that is below `end`. All lanes of the warp call it.
-    __device__ __forceinline__ void store(const Vector<T>& vector, int i, int end, SpreadStore<T>* spread) const {
+    // Stores the vector of row i, if that is below `end`.
+    __device__ __forceinline__ void store(const Vector<T>& vector, int i, int end) const {
         T* const to = out + i * row_stride;
-        if (!spread)
-            store_vector_plain(vector, to, exists && i < end);
+        if constexpr (whole)
+            store_vector_plain(vector, to, left > 0 && i < end);
         else
-            spread->template store_rows<lanes>(vector, to, i < end ? left : 0);
+            store_vector_narrow(vector, to, i < end ? left : 0);
     }
 };
 
 // Writes the rows that have codes.
-template <class T, class E, class Scales>
-__device__ __forceinline__ void store_rows(const PatchRows<T>& to, const Scales& scales, const HalfRows<T, E>& rows,
-                                           SpreadStore<T>* spread) {
+template <class T, class E, class Scales, bool whole>
+__device__ __forceinline__ void store_rows(const PatchRows<T, whole>& to, const Scales& scales, const HalfRows<T, E>& rows) {
 #pragma unroll
-    for (int i = 0; i < kHalfPiece; i++) to.store(scales.row_of(rows, i), i, to.filled, spread);
+    for (int i = 0; i < kHalfPiece; i++) to.store(scales.row_of(rows, i), i, to.filled);
 }
 
 // Writes the rows that have codes by factors where that is possible; false: nothing was written.
-template <class T, class E>
-__device__ __forceinline__ bool store_rows_by_factors(const PatchRows<T>& to, ScaleType type, float global,
+template <class T, class E, bool whole>
+__device__ __forceinline__ bool store_rows_by_factors(const PatchRows<T, whole>& to, ScaleType type, float global,
                                                       const ScaleWords<Vector<T>::count>& words, int row,
-                                                      const HalfRows<T, E>& rows, SpreadStore<T>* spread) {
-    if constexpr (E::bits < 8 && std::is_same_v<T, Bf16>) {
-        if (type == ScaleType::E8M0 && !spread) {
+                                                      const HalfRows<T, E>& rows) {
+    if constexpr (whole && E::bits < 8 && std::is_same_v<T, Bf16>) {
+        if (type == ScaleType::E8M0) {
             const ColumnFactors<E> factors(words, row);
-            if (factors.plain) store_rows<T, E>(to, factors, rows, spread);
+            if (factors.plain) store_rows(to, factors, rows);
             return factors.plain;
         }
     }
-    if constexpr (E::bits == 4 && sizeof(T) == 2) {
-        if (type == ScaleType::E4M3 && !spread && ColumnHalves<T>::serves(global)) {
-            store_rows<T, E>(to, ColumnHalves<T>(global, words, row), rows, spread);
+    if constexpr (whole && E::bits == 4 && sizeof(T) == 2) {
+        if (type == ScaleType::E4M3 && ColumnHalves<T>::serves(global)) {
+            store_rows(to, ColumnHalves<T>(global, words, row), rows);
             return true;
         }
     }
@@ -226,16 +218,15 @@ __device__ __forceinline__ bool store_rows_by_factors(const PatchRows<T>& to, Sc
 }
 
 // Writes the rows of a patch; those without codes are +0.
-template <class T, class E>
-__device__ __forceinline__ void store_patch(const PatchRows<T>& to, ScaleType type, float global,
+template <class T, class E, bool whole>
+__device__ __forceinline__ void store_patch(const PatchRows<T, whole>& to, ScaleType type, float global,
                                             const ScaleWords<Vector<T>::count>& words, int first_row,
-                                            const HalfRows<T, E>& rows, SpreadStore<T>* spread) {
-    if (!store_rows_by_factors<T, E>(to, type, global, words, first_row, rows, spread))
-        store_rows<T, E>(to, ColumnScales<T, E>(type, global, words, first_row), rows, spread);
+                                            const HalfRows<T, E>& rows) {
+    if (!store_rows_by_factors(to, type, global, words, first_row, rows))
+        store_rows(to, ColumnScales<T, E>(type, global, words, first_row), rows);
 #pragma unroll 1
     for (int row = 0; row < kHalfPiece; row++)
-        if (!__all_sync(kAllLanes, row < to.filled || row >= to.written))
-            to.store(Vector<T>{}, row, row < to.filled ? 0 : to.written, spread);
+        if (row >= to.filled && row < to.written) to.store(Vector<T>{}, row, to.written);
 }
 
 }  // namespace mxq::cuda::columnwise

@@ -1,5 +1,5 @@
 // The tile of dequantize_columnwise in shared memory, and how codes and scales come there: copied without a register where
-// lines are read in whole words, else shifted.
+// lines are read in whole words, else byte by byte.
 #pragma once
 #include "cuda/dequantize/dequantize.cuh"
 #include "cuda/memory/async_copy.cuh"
@@ -11,13 +11,9 @@ namespace mxq::cuda::columnwise {
 
 constexpr int kHalfPiece = kPieceCodes / 2;  // rows of a thread's patch
 
-// Names what a kernel serves. Matrices (large ones), Bands (of short groups) and Tiles (of other groups and matrices) have lines
-// that are read in whole words and rows that are written in whole vectors; in Lines the lines are not aligned, in Any the rows
-// are not either.
-enum class Way { Matrices, Bands, Tiles, Lines, Any };
-
-template <Way way>
-constexpr bool kReadsAny = way == Way::Lines || way == Way::Any;
+// Names what a kernel serves. Matrices (large ones) and Tiles (of groups and of other matrices) have lines that are read in
+// whole words and rows that are written in whole vectors. Any has lines and rows of any alignment.
+enum class Way { Matrices, Tiles, Any };
 
 struct Arguments {
     DequantizeProblem problem;
@@ -25,8 +21,6 @@ struct Arguments {
     uint32_t lines;          // rows of tiles of all matrices
     int32_t block_tiles;     // of a group tile that a block of threads takes
     bool wide_words_in;      // six bits: every line of codes is read in words of 16 bytes
-    bool whole_words_in;     // every line of codes is read in whole words
-    bool scales_as_codes;    // compact scales of groups begin where their codes do
 };
 
 // The tile of a kernel, and what is in shared memory of it.
@@ -34,7 +28,7 @@ template <class T, class E, Way way>
 struct Tile {
     static constexpr int bits = E::bits;
     // Threads of a block, of which 1024 share a multiprocessor: where a group is waited for, more blocks hide it.
-    static constexpr int threads = way == Way::Matrices || way == Way::Bands ? 512 : 256, warps = threads / 32;
+    static constexpr int threads = way == Way::Matrices ? 512 : 256, warps = threads / 32;
     static constexpr int sm_blocks = (way == Way::Any && bits == 6 ? 768 : 1024) / threads;
     static constexpr int rows_log2 = way == Way::Matrices && bits < 8 && sizeof(T) == 2 ? 9 : 8, rows = 1 << rows_log2;
     static constexpr int pieces = rows / kPieceCodes;  // of a line
@@ -47,7 +41,7 @@ struct Tile {
     static constexpr int slot_words = slot_pieces * piece_words;
     // How many rows share a scale word of a line, at least, and how many such words a line has in a tile.
     static constexpr int least_word_rows = bits == 4 ? 4 * kNvBlock : 4 * kMxBlock;
-    static constexpr int scale_words = way == Way::Bands ? warps : rows / least_word_rows;
+    static constexpr int scale_words = rows / least_word_rows;
 
     alignas(16) uint32_t codes[kTile * pieces * piece_words];
     alignas(16) uint32_t scales[scale_words][kTile];
@@ -94,70 +88,16 @@ __device__ __forceinline__ void start_codes(const Arguments& a, const uint8_t* f
         start_codes<uint32_t>(from, line_bytes, lines, length, tile);
 }
 
-// Where a piece lies in lines of any alignment: in so many aligned words and one more.
+// Loads a tile's codes byte by byte, from lines of any alignment. Out of line, since it is rare.
 template <class Tile>
-struct ShiftedPiece {
-    static constexpr int words = Tile::piece_words;
-    const uint8_t* at;
-    const uint32_t* aligned;
-    uint32_t* to;
-    int left;        // bytes of the line from here on; none where there is no line
-    uint32_t shift;  // bits of the first word before it
-
-    __device__ __forceinline__ ShiftedPiece(const uint8_t* from, int64_t line_bytes, int lines, int valid, int i,
-                                            Tile& tile) {
-        const int line = i / Tile::pieces, piece = i % Tile::pieces;
-        left = line < lines ? valid - piece * words * 4 : 0;
-        at = from + line * line_bytes + piece * words * 4;
-        shift = uint32_t(reinterpret_cast<uintptr_t>(at) % 4) * 8;
-        aligned = reinterpret_cast<const uint32_t*>(at - shift / 8);
-        to = tile.codes + Tile::word_of_piece(line, piece);
-    }
-    // Writes the piece, given the words that it lies in.
-    __device__ __forceinline__ void put(const uint32_t (&read)[words + 1]) const {
-        uint32_t piece[words];
-#pragma unroll
-        for (int w = 0; w < words; w++) piece[w] = __funnelshift_r(read[w], read[w + 1], shift);
-        if constexpr (words == 4)
-            *reinterpret_cast<uint4*>(to) = make_uint4(piece[0], piece[1], piece[2], piece[3]);
-        else if constexpr (words == 2)
-            *reinterpret_cast<uint2*>(to) = make_uint2(piece[0], piece[1]);
-        else
-            to[0] = piece[0], to[1] = piece[1], to[2] = piece[2];
-    }
-    __device__ __forceinline__ bool lies_in(const uint8_t* first, const uint8_t* end) const {
-        const auto* const begin = reinterpret_cast<const uint8_t*>(aligned);
-        return begin >= first && begin + (words + 1) * 4 <= end;
-    }
-};
-
-// Loads a tile's codes as pieces from lines of any alignment: the aligned words that a piece lies in, shifted; where they reach
-// beyond the tile's first or last line, byte by byte. Out of line, since it is rare.
-template <class Tile>
-__device__ __noinline__ void load_shifted_pieces(const uint8_t* from, int64_t line_bytes, int lines, int length,
-                                                 Tile& tile) {
-    using Piece = ShiftedPiece<Tile>;
-    constexpr int step = Tile::threads, all = kTile * Tile::pieces;
+__device__ __noinline__ void load_bytes(const uint8_t* from, int64_t line_bytes, int lines, int length, Tile& tile) {
+    constexpr int piece_bytes = Tile::piece_words * 4, of_line = Tile::pieces * piece_bytes;
     const int valid = (length * Tile::bits + 7) / 8;  // bytes of a line
-    const uint8_t* const end = from + (lines - 1) * line_bytes + valid;
-    bool rest = false;
 #pragma unroll 4
-    for (int i = int(threadIdx.x); i < all; i += step) {
-        const Piece piece(from, line_bytes, lines, valid, i, tile);
-        const bool exists = piece.left > 0, whole = exists && piece.lies_in(from, end);
-        uint32_t read[Piece::words + 1];
-#pragma unroll
-        for (int w = 0; w <= Piece::words; w++) read[w] = whole ? __ldg(piece.aligned + w) : 0;
-        if (whole) piece.put(read);
-        rest = rest || whole != exists;
-    }
-    if (!rest) return;
-#pragma unroll 1
-    for (int i = int(threadIdx.x); i < all; i += step) {
-        const Piece piece(from, line_bytes, lines, valid, i, tile);
-        if (piece.left <= 0 || piece.lies_in(from, end)) continue;
-        auto* const bytes = reinterpret_cast<uint8_t*>(piece.to);
-        for (int byte = 0; byte < min(piece.left, Piece::words * 4); byte++) bytes[byte] = piece.at[byte];
+    for (int i = int(threadIdx.x); i < kTile * of_line; i += Tile::threads) {
+        const int line = i / of_line, byte = i % of_line;
+        auto* const piece = reinterpret_cast<uint8_t*>(tile.codes + Tile::word_of_piece(line, byte / piece_bytes));
+        if (line < lines && byte < valid) piece[byte % piece_bytes] = from[line * line_bytes + byte];
     }
 }
 

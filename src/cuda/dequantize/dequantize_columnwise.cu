@@ -5,7 +5,7 @@
 // at once, memory gives a twentieth less (docs/performance.md). A block has 512 threads, 256 where its tile lies in a group
 // tile or something is not aligned.
 //
-//     codes in memory     lines of the transposed matrix, read as words, which are shifted where lines are not aligned
+//     codes in memory     lines of the transposed matrix, read as words, or byte by byte where something is not aligned
 //     shared memory       pieces: 16 codes of a line, in slots of one, six bits of two or four; the scale words of 128 lines,
 //                         four bytes or one fp32 for each 64 or 128 rows
 //     registers           a patch of the output: 8 rows of 8 columns (F32: 4)
@@ -18,16 +18,10 @@
 // piece of each of its columns, picks the codes of a row out of two columns at a time, and writes the 16 bytes of the row: a
 // warp writes 256 contiguous bytes of two rows. Codes of six and four bits are decoded where they are packed
 // (numerics/packed_pairs.h), to BF16 under E8M0 scales in packed products, under E4M3 scales in packed products of F16; rows
-// that are not aligned are stored by whole warps (memory/spread_store.cuh).
+// that are not aligned are stored element by element.
 //
-// Groups begin at multiples of a piece in every line. So of aligned ones a block takes any 256 codes of 128 lines, and each
-// warp finds the group of its 16 rows, its band, where these belong:
-//
-//     lines of codes        |  group 0   |   group 1   |2 |  group 3 ...
-//     blocks of threads     [ 0 1 2 ..        .. 14 15 ][ 0 1 2 ...          bands, a warp each
-//
-// A tile of other groups lies in one group tile, 256 rows of one group, and a block of threads takes some neighbouring tiles
-// of it. The rows that pad the output are +0.
+// With groups a tile lies in one group tile, 256 rows of one group. A block of threads takes some neighbouring tiles of it.
+// The rows that pad the output are +0.
 //
 // columnwise_tile.cuh loads the tile, columnwise_rows.cuh makes rows of it.
 //
@@ -35,7 +29,7 @@
 #include "cuda/dequantize/columnwise_rows.cuh"
 #include "cuda/launch.h"
 #include "cuda/implementations.h"
-#include "cuda/memory/ordered_groups.cuh"
+#include "cuda/memory/groups.cuh"
 
 namespace mxq::cuda {
 namespace {
@@ -43,7 +37,6 @@ namespace {
 using namespace columnwise;
 
 constexpr int64_t kSmallTiles = 132;
-constexpr int64_t kShortGroup = 128;  // rows
 constexpr int kMostTiles = 4;         // of a group tile that a block of threads takes
 
 // ---- Tiles -----------------------------------------------------------------------------------------------------------
@@ -51,15 +44,15 @@ constexpr int kMostTiles = 4;         // of a group tile that a block of threads
 // Dequantizes a tile of a group or of a matrix. All threads of the block call it.
 template <class T, class E, Way way>
 __device__ __forceinline__ void dequantize_tile(const Arguments& a, const DequantizeScope& scope, const ScaleLayout& layout,
-                                                int first_row, int64_t col, Tile<T, E, way>& tile, SpreadStore<T>* spread) {
+                                                int first_row, int64_t col, Tile<T, E, way>& tile) {
     using Tile = Tile<T, E, way>;
     const QuantizedPart& in = a.problem.in;
     const uint8_t* from = scope.codes + col * in.line_bytes + int64_t(first_row) * E::bits / 8;
     const int lines = int(min(in.lines - col, int64_t(kTile))), filled = min(scope.rows - first_row, Tile::rows);
-    if (!kReadsAny<way> || a.whole_words_in)
-        start_codes(a, from, lines, filled, tile);
+    if constexpr (way == Way::Any)
+        load_bytes(from, in.line_bytes, lines, filled, tile);
     else
-        load_shifted_pieces(from, in.line_bytes, lines, filled, tile);
+        start_codes(a, from, lines, filled, tile);
     if (filled > 0 && !start_scales(in, layout, scope.scales, col, first_row, filled, tile))
         load_scales(in, layout, scope.scales, col, first_row, filled, tile);
     wait_for_pieces();
@@ -70,11 +63,11 @@ __device__ __forceinline__ void dequantize_tile(const Arguments& a, const Dequan
 #pragma unroll 1
     for (int row = warp * Tile::warp_rows; row < Tile::rows; row += Tile::warps * Tile::warp_rows) {
         const int mine = row + lane / Tile::row_lanes * kHalfPiece;
-        const PatchRows<T> to(out + mine * row_stride, row_stride, scope.rows - first_row - mine,
-                              scope.out_rows - first_row - mine, lines, column);
+        const PatchRows<T, way != Way::Any> to(out + mine * row_stride, row_stride, scope.rows - first_row - mine,
+                                               scope.out_rows - first_row - mine, lines - column);
         const HalfRows<T, E> rows(tile, column, mine / kPieceCodes, mine / kHalfPiece % 2);
         const ScaleWords<Tile::columns> words(&tile.scales[mine >> word_rows_log2(layout)][column]);
-        store_patch<T, E>(to, in.scale_type, scope.global, words, mine, rows, spread);
+        store_patch(to, in.scale_type, scope.global, words, mine, rows);
     }
 }
 
@@ -113,8 +106,7 @@ __device__ __forceinline__ void find_tiles_of_group(const Arguments& a, uint32_t
 
 // Dequantizes the tiles of a block of threads, which are of a group or of a matrix of any alignment.
 template <class T, class E, Way way>
-__device__ __forceinline__ void dequantize_tiles(const Arguments& a, uint32_t line, Tile<T, E, way>& tile,
-                                                 SpreadStore<T>* spread) {
+__device__ __forceinline__ void dequantize_tiles(const Arguments& a, uint32_t line, Tile<T, E, way>& tile) {
     __shared__ TileRow tiles;  // not in registers, which patches need
     if (threadIdx.x < 32) {
         if (a.problem.grouped.groups.set)
@@ -125,101 +117,8 @@ __device__ __forceinline__ void dequantize_tiles(const Arguments& a, uint32_t li
     __syncthreads();
 #pragma unroll 1
     for (int64_t col = tiles.col; col < tiles.end; col += kTile) {
-        dequantize_tile<T, E, way>(a, tiles.scope, tiles.layout, tiles.row, col, tile, spread);
+        dequantize_tile<T, E, way>(a, tiles.scope, tiles.layout, tiles.row, col, tile);
         __syncthreads();
-    }
-}
-
-// ---- Groups ----------------------------------------------------------------------------------------------------------
-
-// Counts bands in place of group tiles: as many rows of a group, padding included, as a piece has codes. Groups begin at
-// multiples of a piece in every line, so these are bands side by side.
-struct BandUnits : GroupSumUnits {
-    __device__ __forceinline__ uint32_t group_tiles(uint32_t rows) const {
-        return round_up(kSourceCodes, rows) / kPieceCodes;
-    }
-};
-
-__device__ __forceinline__ BandUnits band_units(const DequantizeProblem& p) {
-    return {group_sum_units(p.in.units, {p.out.group_unit, 1})};
-}
-
-// A warp's band; `row` is its first row in the group.
-struct Band {
-    DequantizeScope scope;
-    int32_t row;
-    bool exists;
-};
-
-__device__ __forceinline__ Band band_of(const DequantizeProblem& p, const Group& group, uint32_t index,
-                                        int64_t element_bytes) {
-    if (!group.exists()) return {};
-    return {scope_of_group(p, group.first(), group.second().codes, group.rows, element_bytes),
-            int32_t((index - group.first_group_tile) * kPieceCodes), true};
-}
-
-// Loads the scales of a band: of each line a byte or one fp32 number, to the scale words of the warp.
-__device__ __forceinline__ void load_scales_of_band(const QuantizedPart& part, const Band& band, int64_t first_line,
-                                                    uint32_t (&words)[kTile]) {
-    const ScaleLayout layout = group_layout(part, band.scope.rows);
-    const uint32_t column = uint32_t(band.row) / uint32_t(layout.block);
-    uint32_t loaded[kTile / 32];
-#pragma unroll
-    for (int i = 0; i < kTile / 32; i++) {
-        const int64_t line = first_line + i * 32 + int(threadIdx.x % 32);
-        if (line >= part.lines) continue;
-        const int64_t offset = layout.offset(0, line, column);
-        if (layout.bytes == 4)
-            loaded[i] = reinterpret_cast<const uint32_t*>(band.scope.scales)[offset];
-        else
-            loaded[i] = band.scope.scales[offset];
-    }
-#pragma unroll
-    for (int i = 0; i < kTile / 32; i++) words[i * 32 + threadIdx.x % 32] = loaded[i];
-}
-
-// Dequantizes a tile of bands, each of which is one warp's and of any group.
-template <class T, class E>
-__device__ __forceinline__ void dequantize_bands(const Arguments& a, uint32_t line, Tile<T, E, Way::Bands>& tile) {
-    using Tile = Tile<T, E, Way::Bands>;
-    const DequantizeProblem& p = a.problem;
-    const int warp = int(threadIdx.x / 32), lane = int(threadIdx.x % 32);
-    const int64_t first_code = int64_t(line) * Tile::rows, col = int64_t(blockIdx.x) * kTile;
-    const int lines = int(min(p.in.lines - col, int64_t(kTile)));
-    const int length = int(min(p.in.length - first_code, int64_t(Tile::rows)));
-    bool has_scales = false;
-    const auto start = [&] {
-        start_codes(a, p.in.codes + col * p.in.line_bytes + first_code * E::bits / 8, lines, length, tile);
-        has_scales = a.scales_as_codes && start_scales(p.in, p.in.layout, p.in.scales, col, int(first_code), length, tile);
-    };
-    const bool is_certain = first_code < p.grouped.rows;  // else only padding may reach it
-    if (is_certain) start();
-    const Group group = find_ordered_group_tile(p.grouped, band_units(p), line * Tile::warps + warp);
-    if (!is_certain) {
-        if (!__syncthreads_or(group.exists())) return;
-        start();
-    }
-    __shared__ Band bands[Tile::warps];  // not in registers, which patches need
-    const Band& band = bands[warp];
-    if (lane == 0) bands[warp] = band_of(p, group, line * Tile::warps + warp, sizeof(T));
-    __syncwarp();
-    if (!has_scales && band.exists && band.row < band.scope.rows) load_scales_of_band(p.in, band, col, tile.scales[warp]);
-    wait_for_pieces();
-    __syncthreads();
-    if (!band.exists) return;
-    const int scale_row = has_scales ? warp * kPieceCodes : 0;  // of the tile, or of the band
-    const int scale_word = has_scales ? scale_row >> word_rows_log2(p.in.layout) : warp;
-    const int column = lane % Tile::row_lanes * Tile::columns;
-    const int64_t row_stride = p.out.row_stride;
-    T* const out = reinterpret_cast<T*>(band.scope.out) + col + column;
-#pragma unroll 1
-    for (int row = lane / Tile::row_lanes * kHalfPiece; row < kPieceCodes; row += Tile::warp_rows) {
-        const int mine = band.row + row;
-        const PatchRows<T> to(out + mine * row_stride, row_stride, band.scope.rows - mine, band.scope.out_rows - mine, lines,
-                              column);
-        const HalfRows<T, E> rows(tile, column, warp, row / kHalfPiece);
-        const ScaleWords<Tile::columns> words(&tile.scales[scale_word][column]);
-        store_patch<T, E>(to, p.in.scale_type, band.scope.global, words, scale_row, rows, nullptr);
     }
 }
 
@@ -233,14 +132,9 @@ __global__ void __launch_bounds__((Tile<T, E, way>::threads), (Tile<T, E, way>::
     if (line >= a.lines || blockIdx.x >= a.across) return;
     if constexpr (way == Way::Matrices) {
         const TileRow row = tile_of_matrix<Tile::rows_log2>(a, line, blockIdx.x, sizeof(T));
-        dequantize_tile<T, E, way>(a, row.scope, a.problem.in.layout, row.row, row.col, tile, nullptr);
-    } else if constexpr (way == Way::Bands) {
-        dequantize_bands<T, E>(a, line, tile);
-    } else if constexpr (way != Way::Any) {
-        dequantize_tiles<T, E, way>(a, line, tile, nullptr);
+        dequantize_tile<T, E, way>(a, row.scope, a.problem.in.layout, row.row, row.col, tile);
     } else {
-        __shared__ SpreadStore<T> spreads[Tile::warps];
-        dequantize_tiles<T, E, way>(a, line, tile, &spreads[threadIdx.x / 32]);
+        dequantize_tiles<T, E, way>(a, line, tile);
     }
 }
 
@@ -258,8 +152,7 @@ constexpr Kernel kernel_of() {
 }
 
 constexpr auto kernels = for_all_types([]<class T, class E>(T, E) {
-    return std::array{kernel_of<T, E, Way::Matrices>(), kernel_of<T, E, Way::Bands>(), kernel_of<T, E, Way::Tiles>(),
-                      kernel_of<T, E, Way::Lines>(), kernel_of<T, E, Way::Any>()};
+    return std::array{kernel_of<T, E, Way::Matrices>(), kernel_of<T, E, Way::Tiles>(), kernel_of<T, E, Way::Any>()};
 });
 
 bool writes_whole_vectors(const PlainMatrix& out) {
@@ -278,18 +171,14 @@ bool is_small(const DequantizeProblem& p) {
 }
 
 Way way_of(const DequantizeProblem& p) {
-    if (!writes_whole_vectors(p.out)) return Way::Any;
-    if (!reads_whole_words(p)) return Way::Lines;
-    if (!p.grouped.set()) return is_small(p) ? Way::Tiles : Way::Matrices;
-    const bool short_groups = p.grouped.rows <= kShortGroup * p.grouped.groups.count;
-    return short_groups && p.out.group_unit <= p.in.units.codes ? Way::Bands : Way::Tiles;
+    if (!writes_whole_vectors(p.out) || !reads_whole_words(p)) return Way::Any;
+    return p.grouped.set() || is_small(p) ? Way::Tiles : Way::Matrices;
 }
 
 // Returns whether codes of six bits can be read 64 at a time, three words of 16 bytes.
-bool has_wide_words(const DequantizeProblem& p, Way way) {
+bool has_wide_words(const DequantizeProblem& p) {
     const QuantizedPart& in = p.in;
-    const bool starts_aligned = way == Way::Bands || !p.grouped.set();
-    return in.bits == 6 && is_aligned(in.codes, 16) && in.line_bytes % 16 == 0 && in.length % 64 == 0 && starts_aligned;
+    return in.bits == 6 && is_aligned(in.codes, 16) && in.line_bytes % 16 == 0 && in.length % 64 == 0 && !p.grouped.set();
 }
 
 // Returns how many tiles of a group tile a block of threads takes: several where groups are so short on average that finding
@@ -300,9 +189,7 @@ int32_t tiles_of_block(const DequantizeProblem& p, int32_t rows) {
 
 // Returns how many tiles lie below one another, at most.
 int64_t tiles_down(const DequantizeProblem& p, const Kernel& kernel) {
-    if (!p.grouped.set()) return ceil_div(p.out.rows, kernel.rows);
-    if (kernel.way != Way::Bands) return group_tiles_bound(p.grouped, kernel.rows);
-    return ceil_div(padded_rows_bound(p.grouped.rows, p.grouped.groups.count, p.in.units.codes), kernel.rows);
+    return p.grouped.set() ? group_tiles_bound(p.grouped, kernel.rows) : ceil_div(p.out.rows, kernel.rows);
 }
 
 Reason declines(const Context& context, const DequantizeProblem& problem) {
@@ -313,14 +200,11 @@ Reason declines(const Context& context, const DequantizeProblem& problem) {
 
 void run(const Context& context, const DequantizeProblem& problem, const Launch& call) {
     const Kernel& kernel = kernel_of_way(kernels, problem, way_of(problem));
-    const bool groups = problem.grouped.set();
     const PlainMatrix& out = problem.out;
     Arguments a{};
     a.problem = problem;
-    a.block_tiles = kernel.way != Way::Bands && groups ? tiles_of_block(problem, kernel.rows) : 1;
-    a.wide_words_in = has_wide_words(problem, kernel.way);
-    a.whole_words_in = reads_whole_words(problem);
-    a.scales_as_codes = !problem.in.layout.swizzled && problem.in.units.scales == problem.in.units.codes;
+    a.block_tiles = problem.grouped.set() ? tiles_of_block(problem, kernel.rows) : 1;
+    a.wide_words_in = has_wide_words(problem);
     a.down = uint32_t(tiles_down(problem, kernel));
     a.across = uint32_t(ceil_div(out.cols, kTile * a.block_tiles));
     a.lines = uint32_t(out.matrices) * a.down;

@@ -22,8 +22,8 @@
 //     row       r  r+1  r+32  r+33  r+64  r+65  r+96  r+97     r = 0, 2, 4 .. 30 for these
 //
 // With groups these are of one group (memory/row_tiles.cuh); the rows that pad the output are +0. Rows that are read in
-// words and written in vectors have a kernel without the code for any other (`Way::Whole`); those are stored by whole warps
-// (memory/spread_store.cuh).
+// words and written in vectors have a kernel without the code for any other (`Way::Whole`); those are stored element by
+// element.
 //
 // Bytes an element: 0.5 to 1.06 read, 2 or 4 written, in 16-byte stores that are contiguous across a request; bound by
 // memory as long as places cost little: they are a third of what a warp runs, so they are counted in 32 bits where that
@@ -32,7 +32,6 @@
 #include "cuda/launch.h"
 #include "cuda/implementations.h"
 #include "cuda/memory/row_tiles.cuh"
-#include "cuda/memory/spread_store.cuh"
 #include "numerics/e2m1_tables.h"
 #include "numerics/packed_pairs.h"
 
@@ -71,17 +70,16 @@ struct Requests {
     static constexpr int tile_tasks = 32 / parallel;       // down: warps of a tile
     static constexpr int row_columns = number * parallel * kSegment;  // along: columns of a warp
     static constexpr int row_step = down ? 32 : 0, column_step = down ? 0 : parallel * kSegment;
-    static __host__ __device__ constexpr int row_lanes() { return down ? segment_lanes : 32; }  // that have one row
 
     int row, column;          // of request 0
     int filled, existing;     // requests that have codes; that are written
-    int cols, out_rows;
+    int cols;
     int64_t first, step;      // in the output, in elements
 
     // Along: the warp's columns begin at `first_column` of one row. Down: it is warp `task` of the tile there.
     __device__ __forceinline__ Requests(const PlainMatrix& out, const DequantizeScope& scope, int first_row,
                                         int first_column, int task)
-        : cols(int(out.cols)), out_rows(scope.out_rows) {
+        : cols(int(out.cols)) {
         const int lane = threadIdx.x % 32, segment = lane / segment_lanes;
         row = first_row + (down ? task * parallel + segment : 0);
         column = first_column + (down ? 0 : segment * kSegment) + lane % segment_lanes * count;
@@ -98,11 +96,6 @@ struct Requests {
     }
     __device__ __forceinline__ bool exists(int i) const { return i < existing; }
     __device__ __forceinline__ int valid(int i) const { return exists(i) ? min(cols - column - i * column_step, count) : 0; }
-    // Returns how many elements the lane's row has from request i on, if that is written.
-    __device__ __forceinline__ int left_of_row(int i) const {
-        const int first = column - int(threadIdx.x) % row_lanes() * count + i * column_step;
-        return row + i * row_step < out_rows ? cols - first : 0;
-    }
 };
 
 // Loads the scale of a block as an fp32 number; ScaleByte as the byte that is stored.
@@ -264,40 +257,17 @@ struct LoadedCodes {
     }
 };
 
-// Stores vectors of requests. All lanes of a warp call it.
+// Stores the vector of request i.
 template <class T, Way way>
-struct Stores {
-    SpreadStore<T>& spread;
-
-    __device__ __forceinline__ Stores() : spread(of_warp()) {}
-
-    // F32 that is not aligned stays with its lanes: by the other way an H100 took 5% longer.
-    __device__ __forceinline__ void store(const Arguments& a, const Requests<Vector<T>::count, way>& requests, int i,
-                                          const Vector<T>& vector, T* out) {
-        if (a.whole_vectors_out)
-            store_vector_wide(vector, out, requests.exists(i));
-        else if constexpr (sizeof(T) == 4)
-            store_vector_narrow(vector, out, requests.valid(i));
-        else
-            spread.template store_rows<Requests<Vector<T>::count, way>::row_lanes()>(vector, out, requests.left_of_row(i));
-    }
-
-private:
-    static __device__ __forceinline__ SpreadStore<T>& of_warp() {
-        __shared__ SpreadStore<T> spreads[kWarps];
-        return spreads[threadIdx.x / 32];
-    }
-};
-template <class T, Way way>
-requires(kIsWhole<way>) struct Stores<T, way> {
-    __device__ __forceinline__ void store(const Arguments&, const Requests<Vector<T>::count, way>& requests, int i,
-                                          const Vector<T>& vector, T* out) const {
-        if constexpr (sizeof(T) == 4)
-            store_vector_wide(vector, out, requests.exists(i));
-        else
-            store_vector_plain(vector, out, requests.exists(i));
-    }
-};
+__device__ __forceinline__ void store_request(const Arguments& a, const Requests<Vector<T>::count, way>& requests, int i,
+                                              const Vector<T>& vector, T* out) {
+    if (!kIsWhole<way> && !a.whole_vectors_out)
+        store_vector_narrow(vector, out, requests.valid(i));
+    else if constexpr (kIsWhole<way> && sizeof(T) == 2)
+        store_vector_plain(vector, out, requests.exists(i));
+    else
+        store_vector_wide(vector, out, requests.exists(i));
+}
 
 // Reads, decodes and writes the vectors of a lane. All lanes of the warp call it.
 template <class T, class E, class As, Way way>
@@ -306,7 +276,6 @@ __device__ __forceinline__ void dequantize_requests(const Arguments& a, const De
     constexpr int count = Vector<T>::count, number = Requests<count, way>::number;
     const LoadedCodes<E, count, way> codes(a, scope, requests);
     const Scales<E, count, number, As> scales(a, scope, requests);
-    Stores<T, way> stores;
     T* out = reinterpret_cast<T*>(scope.out) + requests.first;
 #pragma unroll
     for (int i = 0; i < number; i++, out += requests.step) {
@@ -321,7 +290,7 @@ __device__ __forceinline__ void dequantize_requests(const Arguments& a, const De
             vector = decode_e2m1<T>(codes.of_request(i).words[0], scale, global);
         else
             vector = decode_vector<T, E>(codes.of_request(i), scale, global);
-        stores.store(a, requests, i, vector, out);
+        store_request<T, way>(a, requests, i, vector, out);
     }
 }
 
@@ -351,7 +320,8 @@ __device__ __forceinline__ bool find_scope(const Arguments& a, uint32_t tile, in
         return true;
     }
     __shared__ Group group;
-    if (!find_group_of_rows(p.grouped, a.units, tile, group)) return false;
+    find_group_tile(p.grouped, a.units, tile, group);
+    if (!group.exists()) return false;
     scope = scope_of_group(p, group.first(), group.second().codes, group.rows, element_bytes);
     row = int32_t((tile - group.first_group_tile) << a.units.tile_rows_log2);
     return true;

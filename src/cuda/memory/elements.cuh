@@ -107,7 +107,7 @@ __device__ __forceinline__ void store_vector_plain(const Vector<T>& vector, T* t
     if (exists) __stwb(reinterpret_cast<uint4*>(to), v);  // which stays one store of 16 bytes
 }
 
-// Stores the first `valid` elements one by one (spread_store.cuh: by the whole warp).
+// Stores the first `valid` elements one by one.
 template <class T>
 __device__ __forceinline__ void store_vector_narrow(const Vector<T>& vector, T* to, int valid) {
     auto* bits = reinterpret_cast<StoredBits<T>*>(to);

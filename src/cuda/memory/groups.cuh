@@ -2,6 +2,7 @@
 // rows, swizzled scales and grids count them; a kernel may have group tiles of another height.
 //
 //     find_group_tile, find_group   one warp looks for one group: 32 groups at a time, a lane each, until the group is passed
+//     TileSearch                    the same in two steps, sooner among hundreds of groups: loads need the first one alone
 //     walk_groups                   all threads of a block look at all groups, thread t at t * share .. t * share + share - 1:
 //                                   three short walks and two scans over the threads
 //
@@ -190,12 +191,14 @@ __device__ __forceinline__ Group find_group_by(const GroupedRows& grouped, const
 }
 
 // Returns the group that holds group tile `wanted`, for all lanes of a warp.
-__device__ __forceinline__ Group find_group_tile(const GroupedRows& grouped, const GroupSumUnits& units, uint32_t wanted) {
+template <class Units>
+__device__ __forceinline__ Group find_group_tile(const GroupedRows& grouped, const Units& units, uint32_t wanted) {
     return find_group_by<GroupBy::Tile>(grouped, units, wanted);
 }
 
 // Finds the group that holds group tile `wanted` by one warp, for all threads of the block, which all call it.
-__device__ __forceinline__ void find_group_tile(const GroupedRows& grouped, const GroupSumUnits& units, uint32_t wanted,
+template <class Units>
+__device__ __forceinline__ void find_group_tile(const GroupedRows& grouped, const Units& units, uint32_t wanted,
                                                 Group& shared) {
     if (threadIdx.x < 32) {
         const Group found = find_group_tile(grouped, units, wanted);
@@ -229,5 +232,89 @@ __device__ inline Group group_of_index(const GroupedRows& grouped, const GroupUn
                                        const GroupUnits& second_units, int64_t wanted) {
     return find_group<GroupBy::Index>(grouped, first_units, second_units, wanted);
 }
+
+// ---- One group, sooner ---------------------------------------------------------------------------------------------------
+
+// The lane's group among the 32 from `base` on; behind the last group it has no rows.
+struct LaneGroup {
+    uint32_t start, end;  // its first row, and that of the next
+
+    __device__ __forceinline__ LaneGroup(const GroupedRows& grouped, int base) : start(0), end(0) {
+        const int group = base + int(threadIdx.x % 32);
+        if (group >= grouped.groups.count) return;
+        end = uint32_t(clamped_end(grouped, group));
+        if (group > 0) start = uint32_t(clamped_end(grouped, group - 1));
+    }
+    __device__ __forceinline__ uint32_t rows() const { return end - start; }
+    __device__ __forceinline__ bool is_ordered() const { return start <= end; }
+};
+
+// Finds the group that holds group tile `wanted` by one warp, in two steps. Where ends are in order, which is asked once at the
+// end, two ends tell a group's rows, and not the groups before it. So while 32 groups are passed the next 32 are already
+// counted, and the ends behind those are on their way.
+template <class Units>
+class TileSearch {
+    const Units& units;
+    LaneGroup here;
+    uint32_t sums[kGroupSums] = {};  // of the 32 groups before; of a sum, what the lane's groups give
+    int owner = 0;                   // the lane of the group
+    bool ordered;
+
+public:
+    // All that loads of the group's rows need. Of `starts` that is where the group begins in the source. Where there is no
+    // group, all group tiles are before it.
+    Group group;
+
+    __device__ __forceinline__ TileSearch(const GroupedRows& grouped, const Units& counted, uint32_t wanted)
+        : units(counted), here(grouped, 0), ordered(here.is_ordered()) {
+        const int count = grouped.groups.count;
+        int base = 0;
+        uint32_t before = 0;  // group tiles
+        LaneGroup next(grouped, 32);
+        uint32_t all = tiles_of_lanes(here);
+#pragma unroll 1
+        while (base < count && before + all <= wanted) {
+            const LaneGroup behind(grouped, base + 64);
+            const uint32_t all_next = tiles_of_lanes(next);
+#pragma unroll
+            for (int i = 0; i < kGroupSums; i++) sums[i] += units.round_up(i, here.rows());
+            before += all;
+            base += 32;
+            here = next, next = behind, all = all_next;
+            ordered = ordered && here.is_ordered();
+        }
+        ordered = __all_sync(kAllLanes, ordered);
+        if (!ordered) {
+            group = find_group_tile(grouped, units, wanted);
+            if (!group.exists()) group.first_group_tile = units.tiles_of_all(group);
+            return;
+        }
+        const uint32_t tiles = units.group_tiles(here.rows()), passed = before + scan_lanes<Scan::Sum>(tiles);
+        owner = __popc(__ballot_sync(kAllLanes, passed <= wanted));  // ones from lane 0 on
+        group = {base < count ? base + owner : -1, __shfl_sync(kAllLanes, here.rows(), owner),
+                 __shfl_sync(kAllLanes, passed - tiles, owner), {}};
+        group.starts[kSourceCodes] = start(kSourceCodes, first_row());
+    }
+    // Adds where the group begins elsewhere. Where there is no group, that is defined for what is rounded up alone.
+    __device__ __forceinline__ void add_starts() {
+        if (!ordered) return;
+        const uint32_t row = first_row();
+#pragma unroll
+        for (int i = 0; i < kGroupSums; i++)
+            if (i != kSourceCodes) group.starts[i] = start(i, row);
+    }
+
+private:
+    __device__ __forceinline__ uint32_t tiles_of_lanes(const LaneGroup& lane) const {
+        return __reduce_add_sync(kAllLanes, units.group_tiles(lane.rows()));
+    }
+    __device__ __forceinline__ uint32_t first_row() const { return __shfl_sync(kAllLanes, here.start, owner); }
+    // Rows that are not rounded up begin where ends say.
+    __device__ __forceinline__ uint32_t start(int sum, uint32_t row) const {
+        const bool before = int(threadIdx.x % 32) < owner;
+        const uint32_t mine = sums[sum] + (before ? units.round_up(sum, here.rows()) : 0);
+        return units.at[sum] == 1 ? row : __reduce_add_sync(kAllLanes, mine);
+    }
+};
 
 }  // namespace mxq::cuda

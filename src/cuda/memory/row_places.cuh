@@ -88,12 +88,6 @@ struct RowPlaces {
     uint32_t begins[kPlacedRows / 32];          // a bit for each row at which padding stands
     uint32_t of_warps[kRowLines][kPlaceWarps];  // padding of the groups of a warp
     uint32_t before[kRowLines];                 // padding before the groups of all warps
-
-    // Returns the line of the last of so many rows, which may be more than are here.
-    __device__ __forceinline__ int64_t last_line(RowLine of, int count) const {
-        const int row = min(count, kPlacedRows) - 1;
-        return lines[of][row % 32][row / 32];
-    }
 };
 
 // Returns the block's places. They are no argument, so that code knows that they are in shared memory.

@@ -29,17 +29,6 @@ inline uint32_t row_tiles_bound(const GroupedRows& grouped, int64_t unit, int64_
     return uint32_t(padded_rows_bound(grouped.rows, grouped.groups.count, unit > tile_rows ? unit : tile_rows) / tile_rows);
 }
 
-// Finds the group of a tile by one warp; false: there is none. All threads of the block call it, once.
-__device__ __forceinline__ bool find_group_of_rows(const GroupedRows& grouped, const RowUnits& units, uint32_t index,
-                                                   Group& shared) {
-    if (threadIdx.x < 32) {
-        const Group found = find_group_by<GroupBy::Tile>(grouped, units, index);
-        if (threadIdx.x == 0) shared = found;
-    }
-    __syncthreads();
-    return shared.exists();
-}
-
 // A kernel finds none of its arguments in the constant cache: what groups alone need comes last.
 struct RowTiles {
     bool in_groups;
@@ -81,7 +70,7 @@ __device__ __forceinline__ bool find_row_tile(const RowTiles& tiles, uint32_t in
         return true;
     }
     __shared__ Group group;
-    const bool exists = find_group_of_rows(tiles.grouped, tiles.units, index, group);
+    find_group_tile(tiles.grouped, tiles.units, index, group);
     const uint32_t row = (index - group.first_group_tile) << tile_log2;
     const uint32_t padded = tiles.units.round_up(kRowwiseCodes, group.rows);
     tile = {int64_t(group.starts[kSourceCodes]) + row,
@@ -91,7 +80,7 @@ __device__ __forceinline__ bool find_row_tile(const RowTiles& tiles, uint32_t in
             int32_t(group.rows - row),
             int32_t(padded - row),
             group.index};
-    return exists;
+    return group.exists();
 }
 
 }  // namespace mxq::cuda

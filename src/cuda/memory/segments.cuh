@@ -38,9 +38,8 @@ struct Segments {
 // Divides the plain matrix and its rowwise part into segments, `parallel` of them in one request. Rows that are contiguous
 // become one long row, and experts that need no padding between them one matrix; `layout` becomes theirs. Elsewhere warps go
 // down where scales lie in tiles, and where rows are so short that it takes less than half of the warps: what a warp writes
-// along a row begins and ends in fewer sectors that others complete. So rows that are not aligned are taken along, wherever
-// scales lie.
-inline Segments divide(const PlainMatrix& plain, ScaleLayout& layout, int parallel, bool aligned) {
+// along a row begins and ends in fewer sectors that others complete.
+inline Segments divide(const PlainMatrix& plain, ScaleLayout& layout, int parallel) {
     Segments s{plain.matrices, plain.rows, plain.cols};
     const bool in_rows = !layout.swizzled && layout.tile_rows == 1 && layout.column_stride == 1 && layout.line_stride == layout.columns;
     if (in_rows) {
@@ -57,18 +56,18 @@ inline Segments divide(const PlainMatrix& plain, ScaleLayout& layout, int parall
     s.task_rows = layout.swizzled ? round_up(s.rows, kSwizzleRows) : s.rows;
     const int64_t along_tasks = s.matrices * s.task_rows * s.row_tasks;
     const int64_t down_tasks = s.matrices * ceil_div(s.rows, kSwizzleRows) * s.in_row * (32 / parallel);
-    s.down = (!in_rows && aligned) || 2 * down_tasks < along_tasks;
+    s.down = !in_rows || 2 * down_tasks < along_tasks;
     s.tasks = s.down ? down_tasks : along_tasks;
     return s;
 }
 
 // Divides each group by itself: `tasks` are the warps of a tile of 128 rows.
-inline Segments divide_groups(const PlainMatrix& plain, const ScaleLayout& layout, int parallel, bool aligned) {
+inline Segments divide_groups(const PlainMatrix& plain, const ScaleLayout& layout, int parallel) {
     Segments s{1, plain.rows, plain.cols};
     s.in_row = ceil_div(s.cols, kSegment);
     s.row_tasks = ceil_div(s.in_row, kRequests * parallel);
     const int64_t along_tasks = kSwizzleRows * s.row_tasks, down_tasks = s.in_row * (32 / parallel);
-    s.down = (layout.swizzled && aligned) || 2 * down_tasks < along_tasks;
+    s.down = layout.swizzled || 2 * down_tasks < along_tasks;
     s.tasks = s.down ? down_tasks : along_tasks;
     return s;
 }
@@ -94,19 +93,8 @@ struct Requests {
     int existing;
 
     __device__ __forceinline__ bool exists(int i) const { return i < existing; }
-    __device__ __forceinline__ int valid(int i) const {
-        const int64_t left = cols - column - i * column_step;
-        return !exists(i) ? 0 : left < count ? int(left) : count;
-    }
     __device__ __forceinline__ int64_t offset(int i, int64_t stride) const {
         return line * stride + column + i * (row_step * stride + column_step);
-    }
-    // Returns how many lanes have neighbouring vectors, and how many elements these have, from the first of the lanes on.
-    __device__ __forceinline__ int run_lanes() const { return column_step == 0 ? segment_lanes : 32; }
-    __device__ __forceinline__ int run_elements(int i) const {
-        const int lanes = run_lanes();
-        const int64_t left = cols - (column - (threadIdx.x & (lanes - 1)) * count) - i * column_step;
-        return row + i * row_step >= rows || left <= 0 ? 0 : int(min(left, int64_t(lanes) * count));
     }
     __device__ __forceinline__ int64_t segment(int i) const { return (column + i * column_step) / kSegment; }
     __device__ __forceinline__ int64_t first_scale(int i) const { return segment(i) * kSwizzleColumns; }

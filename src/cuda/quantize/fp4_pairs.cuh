@@ -8,7 +8,6 @@
 #include "cuda/quantize/fp4_chunks.cuh"
 #include "cuda/tile/pair_factors.cuh"
 #include "cuda/tile/shared_bands.cuh"
-#include "cuda/tile/shifted_tile.cuh"
 #include "cuda/tile/tile_source.cuh"
 
 namespace mxq::cuda::fp4_pairs {
@@ -68,9 +67,8 @@ __device__ __forceinline__ auto& bands_of(Shared& shared) {
 }
 
 // How chunks of codes are stored, which a kernel is compiled for: all lines begin where 8 bytes can be stored at once, of a
-// tile or of bands of groups; whole lines that do not leave by the aligned 8 bytes that lie in them, others by words; or byte
-// by byte, where no register is left.
-enum class Stores { Wide, Bands, Shifted, Bytes };
+// tile or of bands of groups; or byte by byte.
+enum class Stores { Wide, Bands, Bytes };
 
 // Holds what is the same for all chunks of a part.
 struct Rule {
@@ -269,9 +267,7 @@ template <Stores stores>
 __device__ __forceinline__ void put_chunk(const Rule& rule, Shared& shared, int line, uint32_t scale, uint2 codes) {
     put_scale(shared.scales[rule.columnwise], line, rule.scale_byte, scale);
     uint8_t* const to = rule.codes + uint64_t(uint32_t(line)) * rule.line_bytes;
-    if (stores == Stores::Shifted && !rule.wide) {
-        store_shifted_chunk(to, codes, line < rule.lines ? rule.bytes : 0);
-    } else if (line < rule.lines) {
+    if (line < rule.lines) {
         if (stores == Stores::Bytes)
             store_chunk_codes(to, codes, rule.bytes, rule.wide);
         else

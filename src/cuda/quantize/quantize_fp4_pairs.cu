@@ -25,9 +25,8 @@
 // registers a thread, takes 2 to 4% of the time from MXFP4 and from squares of NVFP4, and costs its lines 3%. Whole tiles
 // are on their way before a block does anything else (EarlyTiles).
 //
-// Rows that begin anywhere come as pieces that are shifted (tile/shifted_tile.cuh), lines of codes that do leave as aligned
-// eight bytes of two lanes, to nearest, else byte by byte (Stores). Kernels for what is all aligned know nothing of that:
-// with it they ran 2 to 3% more instructions, and NVFP4 took as much longer.
+// Rows that are not aligned are loaded element by element, unaligned lines of codes stored byte by byte (Stores). Kernels for
+// what is all aligned know nothing of that: with it they ran 2 to 3% more instructions, and NVFP4 took as much longer.
 #include "cuda/launch.h"
 #include "cuda/quantize/fp4_few_rows.cuh"
 #include "cuda/quantize/fp4_four_over_six.cuh"
@@ -228,22 +227,17 @@ __device__ __forceinline__ bool load_tile(const Arguments& a, const TilePlace& p
     const QuantizeProblem& p = a.problem;
     float amax = nvfp4 && !p.compute_amax ? table_amax(p, place.scope) : 0;
     const bool wide = stores == Stores::Wide || a.wide_in;
-    static_assert(sizeof(shared.scales) >= kTile * sizeof(uint4));
-    uint4* const last = reinterpret_cast<uint4*>(shared.scales);  // which are made later
     if (!early) {
         const SourcePlace source(p, place, shared.place.group);
         if (wide)
             copy_plain(shared.tile, p.source.plain, source);
         else
-            start_shifted_tile(shared.tile, last, p, source);
+            fill_narrow(shared.tile, p.source.plain, source);
     }
     describe_tile(p, place, shared.place);
     if (nvfp4 && p.compute_amax) amax = computed_table_amax(p, place.scope);
     const bool fast = put_scale_tables(amax);
-    if (wide)
-        wait_for_pieces();
-    else
-        shift_tile(shared.tile, last, p, SourcePlace(p, place, shared.place.group));
+    wait_for_pieces();
     __syncthreads();
     return fast;
 }
@@ -374,13 +368,13 @@ constexpr KernelEntry<Key, Arguments> lines_entry() {
 
 constexpr KernelEntry<Key, Arguments> kernels[] = {
     entry<true, false, Rounding::Nearest, Stores::Wide>(),
-    entry<true, false, Rounding::Nearest, Stores::Shifted>(),
+    entry<true, false, Rounding::Nearest, Stores::Bytes>(),
     entry<true, true, Rounding::Nearest, Stores::Wide>(),
-    entry<true, true, Rounding::Nearest, Stores::Shifted>(),
+    entry<true, true, Rounding::Nearest, Stores::Bytes>(),
     entry<false, false, Rounding::Nearest, Stores::Wide>(),
-    entry<false, false, Rounding::Nearest, Stores::Shifted>(),
+    entry<false, false, Rounding::Nearest, Stores::Bytes>(),
     entry<false, true, Rounding::Nearest, Stores::Wide>(),
-    entry<false, true, Rounding::Nearest, Stores::Shifted>(),
+    entry<false, true, Rounding::Nearest, Stores::Bytes>(),
     entry<true, false, Rounding::Stochastic>(),
     entry<true, true, Rounding::Stochastic>(),
     entry<false, false, Rounding::Stochastic>(),
@@ -409,7 +403,7 @@ constexpr KernelEntry<bool, FewRowsArguments> few_rows_kernels[] = {
 Stores stores_of(const Arguments& a, Rounding rounding) {
     if (rounding != Rounding::Nearest) return Stores::Bytes;
     const bool wide = a.wide_in && (a.wide[0] || !a.problem.has_rowwise) && (a.wide[1] || !a.problem.has_columnwise);
-    return wide ? Stores::Wide : Stores::Shifted;
+    return wide ? Stores::Wide : Stores::Bytes;
 }
 
 // Returns whether groups go by bands: to nearest, all of it aligned, NVFP4 with one global maximum. Compact scales of MX

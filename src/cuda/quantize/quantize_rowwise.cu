@@ -1,6 +1,5 @@
-// quantize_rowwise: the rowwise part alone, with experts and groups of rows: F32, F16 or BF16 to MXFP8 in 1x32 blocks; BF16
-// to 8 bits in 1x128 blocks, MX or FP8; aligned BF16 to 8 bits in squares (rowwise_squares.cuh); BF16 to MXFP4, NVFP4 and
-// MXFP6 (rowwise_small.cuh).
+// quantize_rowwise: the rowwise part alone, from aligned rows to aligned lines of codes. F32, F16 or BF16 to MXFP8 in 1x32
+// blocks, BF16 with groups, too. BF16 to 8 bits in 1x128 blocks, MX or FP8. BF16 to MXFP4 and NVFP4 (rowwise_fp4.cuh).
 //
 // Streams: no tile; of 8 bits without groups no barrier, every warp for itself. Which segments a warp takes:
 // memory/segments.cuh. With groups it takes rows as if there were none; where their codes and scales go is found while they
@@ -14,10 +13,7 @@
 //
 // Bytes an element: 2 or 4 read, 1.03 written; bound by memory. Contiguous tensors are read 2 KB a warp and 16 KB a block
 // without a gap, their codes written as whole 128-byte lines. Swizzled scales leave as whole sectors, padding included,
-// since padding is what zeros quantize to. Rows and lines of 16-bit types that begin anywhere are read as aligned pieces
-// (memory/shifted_pieces.cuh) and written as aligned words (memory/shifted_codes.cuh).
-#include <type_traits>
-
+// since padding is what zeros quantize to.
 #include "cuda/memory/codes.cuh"
 #include "cuda/memory/elements.cuh"
 #include "cuda/memory/grid.cuh"
@@ -26,11 +22,8 @@
 #include "cuda/launch.h"
 #include "cuda/implementations.h"
 #include "cuda/memory/segments.cuh"
-#include "cuda/memory/shifted_codes.cuh"
-#include "cuda/memory/shifted_pieces.cuh"
 #include "cuda/quantize/amax.h"
-#include "cuda/quantize/rowwise_small.cuh"
-#include "cuda/quantize/rowwise_squares.cuh"
+#include "cuda/quantize/rowwise_fp4.cuh"
 #include "cuda/types.cuh"
 #include "numerics/fp8_scale.h"
 
@@ -123,39 +116,7 @@ __device__ __forceinline__ float put_scale(const Arguments& a, const R& requests
     return scale_reciprocal(scale[0]);
 }
 
-// Says how elements and codes are accessed: all by whole vectors; or rows and lines that begin anywhere, by aligned pieces of
-// 16 bits, in fp32 one by one.
-enum class Access { Wide, Any };
-
-// Loads the vectors of requests that are among so many lines of the source.
-template <Access access, class T, class R>
-__device__ __forceinline__ void load_requests(const Arguments& a, Vector<T> (&vectors)[kRequests], const R& requests,
-                                              int64_t lines) {
-    const T* const in = static_cast<const T*>(a.in);
-    if constexpr (access == Access::Wide) load_wide_vectors(vectors, in, a.row_stride, requests);
-    else if constexpr (sizeof(T) == 4) load_vectors(vectors, false, in, a.row_stride, requests);
-    else load_shifted_vectors(vectors, in, a.row_stride, requests, in + (lines - 1) * a.row_stride + a.segments.cols);
-}
-
-template <Access access, int count, class R>
-__device__ __forceinline__ void store_requests(const Arguments& a, const Codes<count> (&codes)[kRequests], const R& requests) {
-    if constexpr (access == Access::Wide || count == 4) {
-#pragma unroll
-        for (int i = 0; i < kRequests; i++)
-            store_codes(codes[i], access == Access::Wide, a.codes, a.segments.cols, requests, i);
-    } else {
-        const int lanes = requests.run_lanes(), lane = threadIdx.x & (lanes - 1);
-        const auto line = [&](int i) { return a.codes + requests.offset(i, a.segments.cols) - lane * count; };
-        const bool whole = lanes == 32 && requests.run_elements(kRequests - 1) == 32 * count;
-        if (__all_sync(kAllLanes, whole)) return store_whole_shifted_codes(codes, line(0));
-#pragma unroll
-        for (int i = 0; i < kRequests; i++)
-            if (const int elements = requests.run_elements(i); __any_sync(kAllLanes, elements > 0))
-                store_shifted_codes(codes[i], line(i), elements, lanes);
-    }
-}
-
-template <Access access, class T, class E, class R>
+template <class T, class E, class R>
 __device__ __forceinline__ void quantize_vectors(const Arguments& a, const Vector<T> (&vectors)[kRequests], const R& requests) {
     uint32_t maxima[kRequests];
     if (a.nonfinite == Nonfinite::Saturate) vector_maxima<T, Nonfinite::Saturate>(vectors, maxima);
@@ -168,332 +129,139 @@ __device__ __forceinline__ void quantize_vectors(const Arguments& a, const Vecto
         const float of_request = __shfl_sync(kAllLanes, factor, threadIdx.x % 32 / kRequests * kRequests + i);
         codes[i] = quantize_vector<E>(vectors[i], of_request);
     }
-    store_requests<access>(a, codes, requests);
+#pragma unroll
+    for (int i = 0; i < kRequests; i++) store_wide_codes(codes[i], a.codes, a.segments.cols, requests, i);
 }
 
-// How many blocks of threads share a multiprocessor. Pieces take twice the registers of vectors.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
-constexpr int kBlocksOfPieces = 3;
-#else
-constexpr int kBlocksOfPieces = 4;
-#endif
-template <Access access>
-constexpr int kBlocks = access == Access::Wide ? 5 : kBlocksOfPieces;
+constexpr int kBlocks = 5;  // of threads that share a multiprocessor
 
-template <Access access, class T, class E, int block>
-__global__ void __launch_bounds__(kSegmentThreads, kBlocks<access>) quantize_rowwise_kernel(const __grid_constant__ Arguments a) {
+template <class T, class E, int block>
+__global__ void __launch_bounds__(kSegmentThreads, kBlocks) quantize_rowwise_kernel(const __grid_constant__ Arguments a) {
     const int64_t task = block_index() * kSegmentWarps + threadIdx.x / 32;
     if (task >= a.segments.tasks) return;
     const Requests<Vector<T>::count, block> requests(a.segments, task);
     Vector<T> vectors[kRequests];
-    load_requests<access>(a, vectors, requests, a.segments.matrices * a.segments.rows);
-    quantize_vectors<access, T, E>(a, vectors, requests);
+    load_wide_vectors(vectors, static_cast<const T*>(a.in), a.row_stride, requests);
+    quantize_vectors<T, E>(a, vectors, requests);
 }
 
-template <Access access, class T, class E, int block>
-__global__ void __launch_bounds__(kSegmentThreads, kBlocks<access>)
+template <class E>
+__global__ void __launch_bounds__(kSegmentThreads, kBlocks)
     quantize_rowwise_groups_kernel(const __grid_constant__ GroupArguments a) {
-    using R = Requests<Vector<T>::count, block>;
+    using R = Requests<Vector<Bf16>::count>;
     const uint32_t line = row_of_blocks(), first = (line - a.rows.padding) << a.rows.tile_rows_log2;
     if (line < a.rows.padding) return store_row_padding(a.rows, a.part, line);
     if (line - a.rows.padding >= a.rows.tiles) return;
     const PlacedEnds ends(a.rows, 0);
     const int rows = ends.rows_from(first);
     if (rows <= 0) return;
-    PlacedRequests<Vector<T>::count, block> requests{R(a.segments, first, rows), kSourceLine};
+    PlacedRequests<Vector<Bf16>::count> requests{R(a.segments, first, rows), kSourceLine};
     const bool waits = a.rows.units[kSourceLine] != 1;  // for where rows are
-    Vector<T> vectors[kRequests];
-    if (!waits) load_requests<access>(a, vectors, static_cast<const R&>(requests), int64_t(first) + rows);
+    Vector<Bf16> vectors[kRequests];
+    const Bf16* const in = static_cast<const Bf16*>(a.in);
+    if (!waits) load_wide_vectors(vectors, in, a.row_stride, static_cast<const R&>(requests));
     find_row_places(a.rows, ends, first);
-    if (waits) load_requests<access>(a, vectors, requests, row_places().last_line(kSourceLine, rows) + 1);
+    if (waits) load_wide_vectors(vectors, in, a.row_stride, requests);
     requests.accessed = kCodeLine;
-    quantize_vectors<access, T, E>(a, vectors, requests);
+    quantize_vectors<Bf16, E>(a, vectors, requests);
 }
 
-// ---- Four and six bits -----------------------------------------------------------------------------------------------
+// ---- Four bits ---------------------------------------------------------------------------------------------------------
 
-// Returns whether elements and codes of four or six bits are accessed by whole vectors.
-bool is_aligned_small(const QuantizeProblem& problem) {
-    const QuantizedPart& out = problem.rowwise;
-    const int bytes = problem.format->bits == 6 ? 16 : 4;
-    return is_wide<Bf16>(problem.source.plain) && is_aligned(out.codes, bytes) && out.line_bytes % bytes == 0;
-}
-
-// Lines that begin anywhere: shorter rows leave most of a warp's last requests empty, and tiles are faster
-// (docs/performance.md, "Small and odd tensors").
-constexpr int64_t kShiftedColumns = 1536;
-
-// Returns why codes of four or six bits are left to others.
-Reason declines_small(const QuantizeProblem& problem) {
+// Returns why codes of fewer than eight bits are left to others.
+Reason declines_fp4(const QuantizeProblem& problem) {
+    if (problem.format->bits != 4)
+        return [format = problem.format] { return std::string("needs codes of 8 or 4 bits, found ") + format->name; };
     if (problem.source.plain.format != MXQ_FORMAT_BF16)
         return [format = problem.source.plain.format] { return std::string("needs bf16, found ") + find_format(format)->name; };
+    if (problem.seed_offset) return "needs rounding to nearest, found stochastic rounding";
     if (is_transformed(problem)) return "needs no transform, found a Hadamard transform";
     if (problem.four_over_six != FourOverSix::None) return "needs one scale for a block, found four-over-six";
-    if (is_aligned_small(problem)) return "";
-    if (problem.seed_offset != nullptr || problem.rowwise.layout.swizzled)
-        return "needs aligned lines for swizzled scales and random numbers, found others";
-    if (problem.source.cols < kShiftedColumns)
-        return [cols = problem.source.cols] {
-            return format_text("needs aligned lines or rows of %lld elements, found %lld", (long long)kShiftedColumns,
-                               (long long)cols);
-        };
     return "";
 }
 
-struct SmallKey {
-    Element element;
-    int32_t block;
-    bool down;
-    bool stochastic;
-    bool operator==(const SmallKey&) const = default;
+constexpr KernelEntry<int32_t, rowwise_fp4::Arguments> fp4_kernels[] = {
+    {int32_t(kMxBlock), rowwise_fp4::quantize_rowwise_fp4_kernel<kMxBlock>, rowwise_fp4::kThreads, 0},
+    {int32_t(kNvBlock), rowwise_fp4::quantize_rowwise_fp4_kernel<kNvBlock>, rowwise_fp4::kThreads, 0},
 };
 
-using SmallEntry = KernelEntry<SmallKey, rowwise_small::Arguments>;
-
-template <class E, int block>
-constexpr SmallEntry along_entry(Element element) {
-    using namespace rowwise_small;
-    return {{element, block, false, false}, quantize_rowwise_small_along_kernel<E, block>, kThreads, 0};
-}
-
-template <class E, int block>
-constexpr SmallEntry down_entry(Element element) {
-    using namespace rowwise_small;
-    return {{element, block, true, false}, quantize_rowwise_small_down_kernel<E, block>, kThreads, 0};
-}
-
-template <int block>
-constexpr SmallEntry stochastic_entry() {
-    using namespace rowwise_small;
-    return {{Element::E2M1, block, true, true}, quantize_rowwise_stochastic_kernel<block>, kThreads, 0};
-}
-
-constexpr SmallEntry small_kernels[] = {
-    along_entry<E2M1, kMxBlock>(Element::E2M1), down_entry<E2M1, kMxBlock>(Element::E2M1),
-    along_entry<E2M1, kNvBlock>(Element::E2M1), down_entry<E2M1, kNvBlock>(Element::E2M1),
-    along_entry<E2M3, kMxBlock>(Element::E2M3), down_entry<E2M3, kMxBlock>(Element::E2M3),
-    along_entry<E3M2, kMxBlock>(Element::E3M2), down_entry<E3M2, kMxBlock>(Element::E3M2),
-    stochastic_entry<kMxBlock>(),               stochastic_entry<kNvBlock>(),
-};
-
-// Rows and lines that begin anywhere.
-struct ShiftedKey {
-    Element element;
-    int32_t block;
-    bool operator==(const ShiftedKey&) const = default;
-};
-
-template <class E, int block>
-constexpr KernelEntry<ShiftedKey, rowwise_small::Arguments> shifted_entry(Element element) {
-    using namespace rowwise_small;
-    return {{element, block}, quantize_rowwise_small_shifted_kernel<E, block>, kThreads, 0};
-}
-
-constexpr KernelEntry<ShiftedKey, rowwise_small::Arguments> shifted_kernels[] = {
-    shifted_entry<E2M1, kMxBlock>(Element::E2M1),
-    shifted_entry<E2M1, kNvBlock>(Element::E2M1),
-    shifted_entry<E2M3, kMxBlock>(Element::E2M3),
-    shifted_entry<E3M2, kMxBlock>(Element::E3M2),
-};
-
-// Groups with one amax or none: rows are taken whatever their groups are.
-struct SmallGroupKey {
-    Element element;
-    int32_t block;
-    bool down, several;
-    bool operator==(const SmallGroupKey&) const = default;
-};
-
-using SmallGroupEntry = KernelEntry<SmallGroupKey, rowwise_small::GroupArguments>;
-
-template <class E, int block, bool down, bool several>
-constexpr SmallGroupEntry small_group_entry(Element element) {
-    using namespace rowwise_small;
-    return {{element, block, down, several}, quantize_rowwise_small_groups_kernel<E, block, down, several>, kThreads, 0};
-}
-
-constexpr SmallGroupEntry small_group_kernels[] = {
-    small_group_entry<E2M1, kMxBlock, false, false>(Element::E2M1),
-    small_group_entry<E2M1, kMxBlock, false, true>(Element::E2M1),
-    small_group_entry<E2M1, kMxBlock, true, false>(Element::E2M1),
-    small_group_entry<E2M1, kMxBlock, true, true>(Element::E2M1),
-    small_group_entry<E2M1, kNvBlock, false, false>(Element::E2M1),
-    small_group_entry<E2M1, kNvBlock, false, true>(Element::E2M1),
-    small_group_entry<E2M1, kNvBlock, true, false>(Element::E2M1),
-    small_group_entry<E2M1, kNvBlock, true, true>(Element::E2M1),
-    small_group_entry<E2M3, kMxBlock, false, false>(Element::E2M3),
-    small_group_entry<E2M3, kMxBlock, false, true>(Element::E2M3),
-    small_group_entry<E2M3, kMxBlock, true, false>(Element::E2M3),
-    small_group_entry<E2M3, kMxBlock, true, true>(Element::E2M3),
-    small_group_entry<E3M2, kMxBlock, false, false>(Element::E3M2),
-    small_group_entry<E3M2, kMxBlock, false, true>(Element::E3M2),
-    small_group_entry<E3M2, kMxBlock, true, false>(Element::E3M2),
-    small_group_entry<E3M2, kMxBlock, true, true>(Element::E3M2),
-};
-
-// Returns whether warps go down tiles: where scales lie in tiles or random numbers count rows. Without groups along is one
-// line without a gap, which has one amax; with groups it is a row, which may be too short for it.
-bool goes_down_small(const QuantizeProblem& problem) {
-    const PlainMatrix& in = problem.source.plain;
-    const QuantizedPart& out = problem.rowwise;
-    if (problem.seed_offset != nullptr || out.layout.swizzled) return true;
-    if (problem.grouped.set())
-        return ceil_div(in.cols, rowwise_small::kRequest) < 2 * ceil_div(in.cols, rowwise_small::kAlong);
-    const bool one_line = in.row_stride == in.cols || in.matrices * in.rows == 1;
-    return !one_line || in.cols % out.layout.block != 0 || (out.scope_stride != 0 && in.matrices > 1);
-}
-
-// How blocks of threads divide rows of any groups: places side by side, each of 256 or 1024 columns; blocks for each of the
-// rows that are searched for together; places that a block takes after one search and one table of NVFP4.
-struct GroupTask {
-    int64_t places, shares, tiles;
-    uint32_t steps;
-};
-
-// An H200, 2026-11-26, us with 1, 2, 4 and 8 steps to swizzled scales, rows of 7168: MXFP4, 16384 rows in 8 groups 82, 79,
-// 80, 87, in 256 groups 92, 83, 82, 89; 131072 rows in 8 groups 605, 554, 559, 571, in 256 665, 583, 565, 577. NVFP4, 16384
-// rows in 64 groups 112, 96, 88, 90; 131072 rows in 256 groups 858, 707, 629, 604.
-GroupTask group_task(const QuantizeProblem& problem) {
-    constexpr int64_t enough = 3000;  // blocks of threads: below, more of them are faster than fewer searches
-    constexpr int32_t many_groups = 128;
-    const bool down = goes_down_small(problem), nvfp4 = problem.format->is_nvfp4();
-    const QuantizedPart& out = problem.rowwise;
-    const bool moves = problem.source.plain.group_unit != 1 || out.units.codes != 1 || out.units.scales != 1;
-    GroupTask task{ceil_div(problem.source.cols, down ? rowwise_small::kRequest : rowwise_small::kAlong),
-                   down ? rowwise_small::kTileShares : 1,
-                   ceil_div(problem.source.rows, int64_t(down ? kSwizzleRows : rowwise_small::kWarps)), 1};
-    const uint32_t most = nvfp4 ? 8 : !moves ? 1 : problem.grouped.groups.count < many_groups ? 2 : 4;
-    const auto blocks = [&](uint32_t steps) { return ceil_div(task.places, int64_t(steps)) * task.shares * task.tiles; };
-    while (task.steps < most && task.steps < task.places && blocks(2 * task.steps) >= enough) task.steps *= 2;
-    return task;
-}
-
-// Returns whether rows are taken whatever their groups are: random numbers and scopes are not looked up for each row. NVFP4,
-// whose instructions fill the issue slots, goes by tiles where these are full and the rows too few for several steps.
-bool places_rows(const QuantizeProblem& problem) {
-    if (!problem.grouped.set() || problem.seed_offset || problem.rowwise.scope_stride != 0) return false;
-    constexpr int64_t many_rows = 1024;  // of a group
-    const bool fills_tiles = problem.rowwise.layout.swizzled && problem.format->is_nvfp4() &&
-                             problem.source.rows >= many_rows * problem.grouped.groups.count;
-    return !fills_tiles || group_task(problem).steps > 1;
-}
-
-rowwise_small::Arguments small_arguments(const QuantizeProblem& problem, bool down) {
-    const PlainMatrix& in = problem.source.plain;
-    const QuantizedPart& out = problem.rowwise;
-    return {static_cast<const Bf16*>(in.data),
-            out.codes,
-            out.scales,
-            in.matrices * in.rows * in.cols,
-            in.row_stride,
-            out.line_bytes,
-            out.layout.line_stride,
-            uint32_t(in.cols),
-            uint32_t(ceil_div(out.layout.columns, 4)),
-            out.layout.swizzled != 0,
-            problem.nonfinite == Nonfinite::Saturate,
-            fp4_pairs::is_plain_mxfp4(problem),
-            out.scale_max,
-            scale_steps_of(problem),
-            out.amax,
-            out.scope_stride,
-            problem.seed_offset,
-            RowTiles(problem.grouped, in, out, down ? int32_t(kSwizzleRows) : rowwise_small::kWarps)};
-}
-
-void run_small(const Context& context, const QuantizeProblem& problem, const Launch& call) {
-    using namespace rowwise_small;
+// Returns whether warps go down tiles: where scales lie in tiles, and where rows are so short that it takes less than half of
+// the warps.
+bool goes_down_fp4(const QuantizeProblem& problem) {
+    using namespace rowwise_fp4;
     const int64_t cols = problem.source.cols;
+    return problem.rowwise.layout.swizzled || ceil_div(cols, kRequest) < 2 * ceil_div(cols, kAlong);
+}
+
+void run_fp4(const Context& context, const QuantizeProblem& problem, const Launch& call) {
+    using namespace rowwise_fp4;
+    const PlainMatrix& in = problem.source.plain;
     const QuantizedPart& out = problem.rowwise;
     const Start start = problem.compute_amax ? launch_amax(context, problem, out.amax, nullptr, call) : Start::AfterAll;
-    const bool shifted = !is_aligned_small(problem);
-    const bool down = !shifted && goes_down_small(problem), stochastic = problem.seed_offset != nullptr;
-    const rowwise_small::Arguments a = small_arguments(problem, down);
-    if (a.elements == 0) return;
-    const int64_t across = down ? ceil_div(cols, kRequest) * kTileShares : ceil_div(cols, kAlong);
-    const SmallKey key{problem.format->element, out.layout.block, down, stochastic};
-    if (shifted)
-        return launch(context, shifted_kernels, {key.element, key.block}, "quantize_rowwise",
-                      grid_of_rows(across, a.tiles.all), call.stream, a, start);
-    if (places_rows(problem)) {
-        if (problem.grouped.groups.count == 0) return;
-        const GroupTask task = group_task(problem);
-        const int64_t blocks = ceil_div(task.places, int64_t(task.steps)) * task.shares;
-        const PlacedRows placed(problem.grouped, problem.source.plain, out, down ? int32_t(kSwizzleRows) : kWarps, blocks);
-        return launch(context, small_group_kernels, {key.element, key.block, down, task.steps > 1}, "quantize_rowwise",
-                      grid_of_rows(blocks, placed.down()), call.stream,
-                      rowwise_small::GroupArguments{a, placed, out, task.steps}, start);
-    }
-    const dim3 grid = down || problem.grouped.set() ? grid_of_rows(across, a.tiles.all)
-                                                    : grid_of(ceil_div(a.elements, kWarps * kAlong));
-    launch(context, small_kernels, key, "quantize_rowwise", grid, call.stream, a, start);
-}
-
-// ---- Squares ---------------------------------------------------------------------------------------------------------
-
-using Squares32 = rowwise_squares::Squares<8, 4>;
-using Squares128 = rowwise_squares::Squares<16, 8>;
-
-struct SquareKey {
-    Element element;
-    int32_t side;
-    bool operator==(const SquareKey&) const = default;
-};
-
-template <class E, class S>
-constexpr KernelEntry<SquareKey, rowwise_squares::Arguments> square_entry(Element element) {
-    return {{element, S::side}, rowwise_squares::quantize_rowwise_squares_kernel<E, S>, S::threads, 0};
-}
-
-constexpr KernelEntry<SquareKey, rowwise_squares::Arguments> square_kernels[] = {
-    square_entry<E4M3, Squares32>(Element::E4M3), square_entry<E4M3, Squares128>(Element::E4M3),
-    square_entry<E5M2, Squares32>(Element::E5M2), square_entry<E5M2, Squares128>(Element::E5M2),
-};
-
-// Returns whether squares of codes of 8 bits share a scale.
-bool is_square_of_bytes(const QuantizeProblem& problem) {
-    return problem.format->bits == 8 && problem.square_tiles && (problem.tile.length == kMxBlock || problem.tile.length == kBlock128);
-}
-
-void run_squares(const Context& context, const QuantizeProblem& problem, const Launch& call) {
-    const rowwise_squares::Arguments a = rowwise_squares::arguments(problem);
-    const int64_t across = ceil_div(problem.source.cols, rowwise_squares::kColumns);
-    if (across * a.matrices * a.down == 0) return;
-    launch(context, square_kernels, {problem.format->element, problem.tile.length}, "quantize_rowwise",
-           grid_of_rows(across, int64_t(a.matrices) * a.down), call.stream, a);
+    const bool down = goes_down_fp4(problem);
+    const rowwise_fp4::Arguments a{static_cast<const Bf16*>(in.data),
+                                   out.codes,
+                                   out.scales,
+                                   in.row_stride,
+                                   out.line_bytes,
+                                   out.layout.line_stride,
+                                   uint32_t(in.cols),
+                                   uint32_t(ceil_div(out.layout.columns, 4)),
+                                   down,
+                                   out.layout.swizzled != 0,
+                                   problem.nonfinite == Nonfinite::Saturate,
+                                   fp4_pairs::is_plain_mxfp4(problem),
+                                   out.scale_max,
+                                   scale_steps_of(problem),
+                                   out.amax,
+                                   out.scope_stride,
+                                   RowTiles(problem.grouped, in, out, down ? int32_t(kSwizzleRows) : kWarps)};
+    if (in.matrices * in.rows * in.cols == 0) return;
+    const int64_t across = down ? ceil_div(in.cols, kRequest) * kTileShares : ceil_div(in.cols, kAlong);
+    launch(context, fp4_kernels, out.layout.block, "quantize_rowwise", grid_of_rows(across, a.tiles.all), call.stream, a,
+           start);
 }
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
 
-// Returns whether groups whose rows are not taken whatever their groups are leave so much of their tiles of 128 rows empty that
-// tiles of values are faster. An H100, 2026-11-25, us by this implementation and by those behind it, 256 groups to swizzled
-// scales, 16384 and 131072 rows of 7168: MXFP4 213, 200 and 869, 897; NVFP4 240, 231 and 959, 953. In 64 groups 131072 rows
-// take 773, 805 and 799, 817.
+// Returns whether elements and codes are accessed by whole vectors.
+bool is_all_wide(const QuantizeProblem& problem) {
+    const PlainMatrix& in = problem.source.plain;
+    const QuantizedPart& out = problem.rowwise;
+    const bool floats = in.format == MXQ_FORMAT_F32;
+    if (!(floats ? is_wide<float>(in) : is_wide<Bf16>(in))) return false;
+    if (problem.format->bits == 8) return is_wide(out, floats ? Vector<float>::count : Vector<Bf16>::count);
+    return is_aligned(out.codes, 4) && out.line_bytes % 4 == 0;
+}
+
+// Returns whether groups leave so much of their tiles of 128 rows empty that tiles of values are faster. An H100, 2026-11-25,
+// us by this implementation and by those behind it, 256 groups to swizzled scales, 16384 and 131072 rows of 7168: MXFP4 213,
+// 200 and 869, 897; NVFP4 240, 231 and 959, 953. In 64 groups 131072 rows take 773, 805 and 799, 817.
 bool leaves_tiles_empty(const QuantizeProblem& problem) {
-    const bool by_tiles = problem.rowwise.layout.swizzled || problem.seed_offset;
     const int64_t rows = problem.source.rows;
     constexpr int64_t filled = 128, few_elements = 1 << 18;  // rows of a group; of all
-    return problem.grouped.set() && !places_rows(problem) && by_tiles && rows < filled * problem.grouped.groups.count &&
+    return problem.grouped.set() && problem.format->bits < 8 && rows < filled * problem.grouped.groups.count &&
            rows * problem.source.cols >= few_elements;
 }
 
 Reason declines(const Context& context, const QuantizeProblem& problem) {
     if (problem.has_columnwise) return "needs the rowwise part alone, found a columnwise one";
-    if (is_square_of_bytes(problem)) {
-        if (Reason reason = rowwise_squares::declines(problem); !reason.empty()) return reason;
-        return needs_cuda(context);
-    }
     const bool streams_128 =
         problem.tile.id == MXQ_SCALING_1X128 && problem.format->bits == 8 && problem.source.plain.format == MXQ_FORMAT_BF16;
     if (problem.tile.id != MXQ_SCALING_1X32 && problem.tile.id != MXQ_SCALING_1X16 && !streams_128)
-        return [name = problem.tile.name] { return std::string("needs 1x16, 1x32 or, from bf16 to 8 bits, 1x128 blocks, found ") + name; };
-    if (problem.format->is_fp8() && problem.grouped.set()) return "needs scales of bytes with groups, found fp32";
+        return [name = problem.tile.name] {
+            return std::string("needs 1x16, 1x32 or, from bf16 to 8 bits, 1x128 blocks, found ") + name;
+        };
+    const bool is_usual = problem.tile.id == MXQ_SCALING_1X32 && problem.source.plain.format == MXQ_FORMAT_BF16;
+    if (problem.grouped.set() && problem.format->bits == 8 && !is_usual)
+        return "needs bf16 in blocks of 1x32 with groups, found others";
     if (leaves_tiles_empty(problem))
         return [count = problem.grouped.groups.count] {
             return format_text("needs groups that fill tiles of scales, found %d of few rows", count);
         };
     if (problem.format->bits < 8)
-        if (Reason reason = declines_small(problem); !reason.empty()) return reason;
+        if (Reason reason = declines_fp4(problem); !reason.empty()) return reason;
+    if (!is_all_wide(problem)) return "needs rows and lines of codes that are aligned, found others";
     return needs_cuda(context);
 }
 
@@ -502,53 +270,34 @@ struct Key {
     int32_t plain;
     Element element;
     int32_t block;
-    Access access;
     bool operator==(const Key&) const = default;
 };
 
-template <class Args, class T, class E, int block, Access access>
-constexpr KernelEntry<Key, Args> entry(int32_t plain, Element element) {
-    const Key key{plain, element, block, access};
-    if constexpr (std::is_same_v<Args, GroupArguments>)
-        return {key, quantize_rowwise_groups_kernel<access, T, E, block>, kSegmentThreads, 0};
-    else
-        return {key, quantize_rowwise_kernel<access, T, E, block>, kSegmentThreads, 0};
+template <class T, class E, int block>
+constexpr KernelEntry<Key, Arguments> entry(int32_t plain, Element element) {
+    return {{plain, element, block}, quantize_rowwise_kernel<T, E, block>, kSegmentThreads, 0};
 }
 
-// The kernels for Arguments, and those for GroupArguments.
-template <class Args>
-constexpr KernelEntry<Key, Args> kernels[] = {
-    entry<Args, float, E4M3, 32, Access::Wide>(MXQ_FORMAT_F32, Element::E4M3),
-    entry<Args, float, E5M2, 32, Access::Wide>(MXQ_FORMAT_F32, Element::E5M2),
-    entry<Args, F16, E4M3, 32, Access::Wide>(MXQ_FORMAT_F16, Element::E4M3),
-    entry<Args, F16, E5M2, 32, Access::Wide>(MXQ_FORMAT_F16, Element::E5M2),
-    entry<Args, Bf16, E4M3, 32, Access::Wide>(MXQ_FORMAT_BF16, Element::E4M3),
-    entry<Args, Bf16, E5M2, 32, Access::Wide>(MXQ_FORMAT_BF16, Element::E5M2),
-    entry<Args, Bf16, E4M3, 128, Access::Wide>(MXQ_FORMAT_BF16, Element::E4M3),
-    entry<Args, Bf16, E5M2, 128, Access::Wide>(MXQ_FORMAT_BF16, Element::E5M2),
-    entry<Args, float, E4M3, 32, Access::Any>(MXQ_FORMAT_F32, Element::E4M3),
-    entry<Args, float, E5M2, 32, Access::Any>(MXQ_FORMAT_F32, Element::E5M2),
-    entry<Args, F16, E4M3, 32, Access::Any>(MXQ_FORMAT_F16, Element::E4M3),
-    entry<Args, F16, E5M2, 32, Access::Any>(MXQ_FORMAT_F16, Element::E5M2),
-    entry<Args, Bf16, E4M3, 32, Access::Any>(MXQ_FORMAT_BF16, Element::E4M3),
-    entry<Args, Bf16, E5M2, 32, Access::Any>(MXQ_FORMAT_BF16, Element::E5M2),
-    entry<Args, Bf16, E4M3, 128, Access::Any>(MXQ_FORMAT_BF16, Element::E4M3),
-    entry<Args, Bf16, E5M2, 128, Access::Any>(MXQ_FORMAT_BF16, Element::E5M2),
+constexpr KernelEntry<Key, Arguments> kernels[] = {
+    entry<float, E4M3, 32>(MXQ_FORMAT_F32, Element::E4M3),  entry<float, E5M2, 32>(MXQ_FORMAT_F32, Element::E5M2),
+    entry<F16, E4M3, 32>(MXQ_FORMAT_F16, Element::E4M3),    entry<F16, E5M2, 32>(MXQ_FORMAT_F16, Element::E5M2),
+    entry<Bf16, E4M3, 32>(MXQ_FORMAT_BF16, Element::E4M3),  entry<Bf16, E5M2, 32>(MXQ_FORMAT_BF16, Element::E5M2),
+    entry<Bf16, E4M3, 128>(MXQ_FORMAT_BF16, Element::E4M3), entry<Bf16, E5M2, 128>(MXQ_FORMAT_BF16, Element::E5M2),
+};
+
+constexpr KernelEntry<Element, GroupArguments> group_kernels[] = {
+    {Element::E4M3, quantize_rowwise_groups_kernel<E4M3>, kSegmentThreads, 0},
+    {Element::E5M2, quantize_rowwise_groups_kernel<E5M2>, kSegmentThreads, 0},
 };
 
 void run(const Context& context, const QuantizeProblem& problem, const Launch& call) {
-    if (problem.format->bits < 8) return run_small(context, problem, call);
-    if (is_square_of_bytes(problem)) return run_squares(context, problem, call);
+    if (problem.format->bits < 8) return run_fp4(context, problem, call);
     const PlainMatrix& in = problem.source.plain;
     const QuantizedPart& out = problem.rowwise;
     const int count = in.format == MXQ_FORMAT_F32 ? Vector<float>::count : Vector<Bf16>::count;
-    const bool wide = in.format == MXQ_FORMAT_F32 ? is_wide<float>(in) : is_wide<Bf16>(in);
     const bool grouped = problem.grouped.set();
     ScaleLayout layout = out.layout;
-    const Access access = wide && is_wide(out, count) ? Access::Wide : Access::Any;
-    const bool aligned = access == Access::Wide || in.format == MXQ_FORMAT_F32;
-    const Segments segments =
-        grouped ? divide_groups(in, layout, count / 4, aligned) : divide(in, layout, count / 4, aligned);
+    const Segments segments = grouped ? divide_groups(in, layout, count / 4) : divide(in, layout, count / 4);
     const bool is_float = problem.format->is_fp8();
     const Arguments a{segments,
                       in.data,
@@ -562,22 +311,19 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
                       problem.power_of_two,
                       problem.epsilon,
                       is_float ? out.amax : nullptr};
-    const Key key{in.format, problem.format->element, problem.tile.length, access};
-    if (!grouped) return launch(context, kernels<Arguments>, key, "quantize_rowwise", segments.grid(), call.stream, a);
+    const Key key{in.format, problem.format->element, problem.tile.length};
+    if (!grouped) return launch(context, kernels, key, "quantize_rowwise", segments.grid(), call.stream, a);
     const int64_t across = segments.across();
     if (across == 0 || problem.grouped.groups.count == 0) return;
     const PlacedRows rows(problem.grouped, in, out, segments.tile_rows(), across);
-    launch(context, kernels<GroupArguments>, key, "quantize_rowwise", grid_of_rows(across, rows.down()), call.stream,
+    launch(context, group_kernels, key.element, "quantize_rowwise", grid_of_rows(across, rows.down()), call.stream,
            GroupArguments{a, rows, out});
 }
 
 void load(const Context&) {
-    load_kernels(kernels<Arguments>);
-    load_kernels(kernels<GroupArguments>);
-    load_kernels(square_kernels);
-    load_kernels(small_kernels);
-    load_kernels(shifted_kernels);
-    load_kernels(small_group_kernels);
+    load_kernels(kernels);
+    load_kernels(group_kernels);
+    load_kernels(fp4_kernels);
 }
 
 }  // namespace

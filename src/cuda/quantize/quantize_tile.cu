@@ -11,28 +11,17 @@
 //     codes    rows from registers, columns as pieces through shared memory: tile/codes.cuh
 //     scales   as words through shared memory, then 512 contiguous bytes (swizzled, padding included) or 4 a line
 //
-// Few elements of BF16 to the columnwise part of MXFP8 1x32, or to both, go another way: quantize_squares.cuh. BF16 to
-// columns of 8 bits without groups goes two tiles at a time: quantize_tall.cuh; with groups, aligned, in bands of 32 rows:
-// quantize_bands.cuh, with scales of 128 rows quantize_slots.cuh. BF16 to MXFP6 1x32 stays packed in pairs, columns of
-// aligned groups of it in bands: quantize_six_bits.cuh. Other BF16 rows that are not aligned come through shared memory
-// (tile/shifted_patch.cuh), lines of codes that are not leave in shifted pieces (tile/codes.cuh).
+// Rows that are not aligned are loaded element by element. Unaligned lines of codes are stored byte by byte.
+// quantize_columns and quantize_groups take aligned BF16 to columns of 8 bits.
 //
 // ROW and TENSOR scales made from this call's maxima take a pass before (amax.cu). TENSOR scales are written by the grid as
 // a whole, since experts and groups without rows have some too.
 //
 // Bytes an element: 2 or 4 read once, 0.53 to 1.03 written for each part. Bound by memory: 16 loads of 16 bytes in flight a
-// thread need no copy engine and no second stage, since four blocks share an SM and are at different steps. Columns of rows
-// that are not aligned have a second stage (quantize_shifted_tall_kernel).
-#include <algorithm>
-
+// thread need no copy engine and no second stage, since four blocks share an SM and are at different steps.
 #include "cuda/device.h"
 #include "cuda/launch.h"
 #include "cuda/implementations.h"
-#include "cuda/quantize/quantize_bands.cuh"
-#include "cuda/quantize/quantize_six_bits.cuh"
-#include "cuda/quantize/quantize_slots.cuh"
-#include "cuda/quantize/quantize_squares.cuh"
-#include "cuda/quantize/quantize_tall.cuh"
 #include "cuda/quantize/quantize_tile.cuh"
 #include "cuda/quantize/quantize_tile.h"
 #include "cuda/tile/patch_source.cuh"
@@ -48,7 +37,7 @@ __global__ void __launch_bounds__(Patch<typename Source::Element>::threads, kSmB
     TilePlace place;
     const bool exists = find_tile(a.tiles, a.problem.grouped, shared.group, place);
     PatchVectors<T> vectors;
-    if (exists) load_patch(Source{}, a.problem, place, shared.group, a.wide_in, shared.scratch, vectors);
+    if (exists) load_patch(Source{}, a.problem, place, shared.group, a.wide_in, shared.source_scales, vectors);
     wait_for_previous_kernel();  // which makes the maxima
     store_whole_scales<E>(a.problem, a.rule);
     if (!exists) return;
@@ -77,181 +66,6 @@ constexpr KernelEntry<Key, TileArguments> kernels[] = {
     entry<FloatSource, E2M1>(Element::E2M1),
 };
 
-constexpr KernelEntry<Element, SquareArguments> square_kernels[] = {
-    {Element::E4M3, quantize_squares_kernel<E4M3>, kSquareThreads, 0},
-    {Element::E5M2, quantize_squares_kernel<E5M2>, kSquareThreads, 0},
-};
-
-struct SixBitKey {
-    Element element;
-    bool usual;
-    six_bits::Pieces pieces;
-    bool operator==(const SixBitKey&) const = default;
-};
-
-template <class E, bool usual, six_bits::Pieces pieces>
-constexpr KernelEntry<SixBitKey, six_bits::Arguments> six_bit_entry(Element element) {
-    return {{element, usual, pieces}, quantize_six_bits_kernel<E, usual, pieces>, kChunkThreads, sizeof(six_bits::Shared)};
-}
-
-constexpr KernelEntry<SixBitKey, six_bits::Arguments> six_bit_kernels[] = {
-    six_bit_entry<E2M3, true, six_bits::Pieces::Whole>(Element::E2M3),
-    six_bit_entry<E2M3, false, six_bits::Pieces::Whole>(Element::E2M3),
-    six_bit_entry<E3M2, true, six_bits::Pieces::Whole>(Element::E3M2),
-    six_bit_entry<E3M2, false, six_bits::Pieces::Whole>(Element::E3M2),
-    six_bit_entry<E2M3, true, six_bits::Pieces::Shifted>(Element::E2M3),
-    six_bit_entry<E2M3, false, six_bits::Pieces::Shifted>(Element::E2M3),
-    six_bit_entry<E3M2, true, six_bits::Pieces::Shifted>(Element::E3M2),
-    six_bit_entry<E3M2, false, six_bits::Pieces::Shifted>(Element::E3M2),
-};
-
-template <class E, bool usual, six_bits::Pieces pieces>
-constexpr KernelEntry<SixBitKey, six_bits::BandArguments> six_bit_band_entry(Element element) {
-    return {
-        {element, usual, pieces}, quantize_six_bit_bands_kernel<E, usual, pieces>, kChunkThreads, sizeof(six_bits::Shared)};
-}
-
-constexpr KernelEntry<SixBitKey, six_bits::BandArguments> six_bit_band_kernels[] = {
-    six_bit_band_entry<E2M3, true, six_bits::Pieces::WholeAndHalf>(Element::E2M3),
-    six_bit_band_entry<E2M3, true, six_bits::Pieces::Halves>(Element::E2M3),
-    six_bit_band_entry<E2M3, false, six_bits::Pieces::WholeAndHalf>(Element::E2M3),
-    six_bit_band_entry<E2M3, false, six_bits::Pieces::Halves>(Element::E2M3),
-    six_bit_band_entry<E3M2, true, six_bits::Pieces::WholeAndHalf>(Element::E3M2),
-    six_bit_band_entry<E3M2, true, six_bits::Pieces::Halves>(Element::E3M2),
-    six_bit_band_entry<E3M2, false, six_bits::Pieces::WholeAndHalf>(Element::E3M2),
-    six_bit_band_entry<E3M2, false, six_bits::Pieces::Halves>(Element::E3M2),
-};
-
-// Blocks on a multiprocessor, as kernels ask for: each takes 1 KiB more than it asks for.
-static_assert(5 * (sizeof(six_bits::Shared) + 1024) <= 228 * 1024 && 4 * (sizeof(six_bits::Shared) + 1024) <= 164 * 1024);
-
-using BandKernel = void (*)(BandArguments);
-
-template <class E, bool several>
-BandKernel band_kernel_of(BandScales scales) {
-    if (scales == BandScales::Whole) return quantize_bands_kernel<E, BandScales::Whole, several>;
-    if (scales == BandScales::Squares) return quantize_bands_kernel<E, BandScales::Squares, several>;
-    return quantize_bands_kernel<E, BandScales::Blocks, several>;
-}
-
-BandKernel band_kernel(Element element, BandScales scales, bool several) {
-    if (element == Element::E4M3) return several ? band_kernel_of<E4M3, true>(scales) : band_kernel_of<E4M3, false>(scales);
-    return several ? band_kernel_of<E5M2, true>(scales) : band_kernel_of<E5M2, false>(scales);
-}
-
-using SlotKernel = void (*)(SlotArguments);
-
-template <class E, bool several>
-SlotKernel slot_kernel_of(bool squares) {
-    return squares ? quantize_slots_kernel<E, true, several> : quantize_slots_kernel<E, false, several>;
-}
-
-SlotKernel slot_kernel(Element element, bool squares, bool several) {
-    if (element == Element::E4M3)
-        return several ? slot_kernel_of<E4M3, true>(squares) : slot_kernel_of<E4M3, false>(squares);
-    return several ? slot_kernel_of<E5M2, true>(squares) : slot_kernel_of<E5M2, false>(squares);
-}
-
-using TileKernel = void (*)(TileArguments);
-
-template <class E>
-TileKernel tall_kernel_of(bool wide_rows, bool aligned_lines) {
-    if (!wide_rows) return quantize_tall_kernel<E, false, false>;
-    return aligned_lines ? quantize_tall_kernel<E, true, true> : quantize_tall_kernel<E, true, false>;
-}
-
-TileKernel tall_kernel(Element element, bool wide_rows, bool aligned_lines) {
-    return element == Element::E4M3 ? tall_kernel_of<E4M3>(wide_rows, aligned_lines)
-                                    : tall_kernel_of<E5M2>(wide_rows, aligned_lines);
-}
-
-TileKernel shifted_tall_kernel(Element element) {
-    return element == Element::E4M3 ? quantize_shifted_tall_kernel<E4M3> : quantize_shifted_tall_kernel<E5M2>;
-}
-
-constexpr size_t kShiftedTallBytes = sizeof(ShiftedTallShared<E4M3>);
-static_assert(sizeof(ShiftedTallShared<E5M2>) == kShiftedTallBytes);
-// Two blocks stay on a multiprocessor: of its 228 KiB each takes 1 KiB more than it asks for.
-static_assert(2 * (kShiftedTallBytes + 1024) <= 228 * 1024);
-
-bool is_bf16(const QuantizeProblem& p) { return !p.source.is_quantized() && p.source.plain.format == MXQ_FORMAT_BF16; }
-
-// Returns whether elements are held as BF16.
-bool holds_bf16(const QuantizeProblem& p) { return is_bf16(p) && p.format->element != Element::E2M1; }
-
-// Returns whether a multiprocessor has shared memory for two blocks of two tiles, as on the chips where they were timed.
-bool has_room_for_two(const Context& context) {
-    const int32_t capability = context.cuda->compute_capability;
-    return capability >= 90 && capability < 120;
-}
-
-// Returns whether columns are stored two tiles at a time.
-bool fits_tall(const Context& context, const TileArguments& a) {
-    const QuantizeProblem& p = a.problem;
-    return has_room_for_two(context) && is_bf16(p) && p.format->bits == 8 && p.has_columnwise && !p.grouped.set() &&
-           a.tiles.count() > 0 && a.tiles.down > 1;
-}
-
-// Returns whether groups go by bands.
-bool goes_by_bands(const Context& context, const TileArguments& a) {
-    return has_room_for_two(context) && is_bf16(a.problem) && a.tiles.count() > 0 && fits_bands(a);
-}
-
-void launch_bands(const Context& context, const TileArguments& tiles, const Launch& call, const char* name, Start start) {
-    const BandArguments a = band_arguments(tiles);
-    void* arguments[] = {const_cast<BandArguments*>(&a)};
-    const BandKernel kernel = band_kernel(a.problem.format->element, band_scales(a.problem), a.several);
-    launch_kernel(context, reinterpret_cast<const void*>(kernel), name, grid_of_rows(a.across, a.down),
-                  dim3(Patch<Bf16>::threads, kTallTiles), 0, call.stream, arguments, start);
-}
-
-bool goes_by_slots(const Context& context, const TileArguments& a) {
-    return has_room_for_two(context) && is_bf16(a.problem) && a.tiles.count() > 0 && fits_slots(a);
-}
-
-void launch_slots(const Context& context, const TileArguments& tiles, const Launch& call, const char* name) {
-    const SlotArguments a = slot_arguments(tiles);
-    launch(context, slot_kernel(a.problem.format->element, a.problem.square_tiles, a.several), name,
-           grid_of_rows(a.across, a.down), dim3(Patch<Bf16>::threads, kTallTiles), 0, call.stream, a);
-}
-
-// Launches a kernel for six bits by pairs; false: none takes the problem.
-bool launch_six_bits(const Context& context, const QuantizeProblem& problem, const Launch& call) {
-    if (!is_bf16(problem) || !fits_six_bits(problem)) return false;
-    const SixBitKey key{problem.format->element, six_bits_are_usual(problem), six_bit_pieces(problem)};
-    const auto launch_one = [&](const auto& kernels_of_list, const auto& a) {
-        if (a.tiles.count() > 0) launch(context, kernels_of_list, key, "quantize_tile", a.tiles.grid(), call.stream, a);
-    };
-    if (problem.grouped.set())
-        launch_one(six_bit_band_kernels, six_bit_band_arguments(problem));
-    else
-        launch_one(six_bit_kernels, six_bit_arguments(problem));
-    return true;
-}
-
-void launch_tall(const Context& context, const TileArguments& a, const Launch& call, const char* name, Start start) {
-    const Element element = a.problem.format->element;
-    const dim3 block(Patch<Bf16>::threads, kTallTiles);
-    void* arguments[] = {const_cast<TileArguments*>(&a)};
-    if (!a.wide_in && !a.problem.has_rowwise) {  // for both parts blocks that stay are no faster
-        const int64_t at_once = int64_t(context.cuda->multiprocessors) * (kSmBlocks<Bf16> / kTallTiles);
-        launch_kernel(context, reinterpret_cast<const void*>(shifted_tall_kernel(element)), name,
-                      grid_of(std::min(tall_count(a.tiles), at_once)), block, kShiftedTallBytes, call.stream, arguments,
-                      start);
-        return;
-    }
-    const TileKernel kernel = tall_kernel(element, a.wide_in, a.access[1].bytes == 16);
-    launch_kernel(context, reinterpret_cast<const void*>(kernel), name,
-                  grid_of_rows(a.tiles.across, a.tiles.matrices * ceil_div(a.tiles.down, int64_t(kTallTiles))), block, 0,
-                  call.stream, arguments, start);
-}
-
-// Returns whether rows of codes leave from registers.
-bool stores_rows_directly(bool bf16, const QuantizeProblem& p, CodeAccess access) {
-    const int columns = bf16 ? Patch<Bf16>::columns : Patch<float>::columns;
-    return p.has_rowwise && p.format->bits != 6 && access.bytes >= (p.format->bits == 8 ? columns : 8);
-}
-
 Reason declines(const Context& context, const QuantizeProblem& problem) {
     if (Reason reason = declines_tile_options(problem); !reason.empty()) return reason;
     if (is_bf16(problem) && problem.format->element == Element::E2M1 && !problem.tile.is_row())
@@ -262,33 +76,10 @@ Reason declines(const Context& context, const QuantizeProblem& problem) {
 }
 
 void run(const Context& context, const QuantizeProblem& problem, const Launch& call) {
-    if (fits_squares(problem)) {
-        const SquareArguments a = square_arguments(problem);
-        const dim3 grid = grid_of_rows(a.across, problem.source.matrices * a.down);
-        if (a.across * a.down * problem.source.matrices > 0)
-            launch(context, square_kernels, problem.format->element, "quantize_tile", grid, call.stream, a);
-        return;
-    }
-    if (launch_six_bits(context, problem, call)) return;
     launch_quantize_tile(context, problem, call, "quantize_tile");
 }
 
-void load(const Context& context) {
-    load_kernels(kernels);
-    load_kernels(square_kernels);
-    load_kernels(six_bit_kernels);
-    load_kernels(six_bit_band_kernels);
-    for (Element element : {Element::E4M3, Element::E5M2}) {
-        for (bool wide_rows : {false, true})
-            for (bool aligned_lines : {false, true}) load_kernel(tall_kernel(element, wide_rows, aligned_lines));
-        if (has_room_for_two(context)) load_kernel(shifted_tall_kernel(element), kShiftedTallBytes);
-        for (bool several : {false, true}) {
-            for (BandScales scales : {BandScales::Blocks, BandScales::Squares, BandScales::Whole})
-                load_kernel(band_kernel(element, scales, several));
-            for (bool squares : {false, true}) load_kernel(slot_kernel(element, squares, several));
-        }
-    }
-}
+void load(const Context&) { load_kernels(kernels); }
 
 }  // namespace
 
@@ -301,13 +92,8 @@ Reason declines_tile_options(const QuantizeProblem& problem) {
 
 void launch_quantize_tile(const Context& context, const QuantizeProblem& problem, const Launch& call, const char* name) {
     const AmaxBuffers amax(problem, call.workspace);
-    TileArguments a = tile_arguments(problem, amax);
-    a.wide_in = is_wide_patch_source(problem);
-    a.direct_rows = stores_rows_directly(holds_bf16(problem), problem, a.access[0]);
+    const TileArguments a = tile_arguments(problem, amax);
     const Start start = prepare_amax(context, problem, a.rule, amax, call);
-    if (goes_by_bands(context, a)) return launch_bands(context, a, call, name, start);
-    if (goes_by_slots(context, a)) return launch_slots(context, a, call, name);
-    if (fits_tall(context, a)) return launch_tall(context, a, call, name, start);
     if (has_tile_work(a))
         launch(context, kernels, {holds_bf16(problem), problem.format->element}, name, a.tiles.grid(), call.stream, a,
                start);

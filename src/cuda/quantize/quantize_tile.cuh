@@ -26,7 +26,7 @@ struct TileArguments {
 template <class E>
 struct TileShared {
     union {
-        PatchScratch scratch;  // until patches are there
+        SourceScaleTable source_scales;  // until patches are there
         TileCodes<E> codes;
     };
     TileScales<E> scales;
@@ -45,6 +45,11 @@ template <class T>
 constexpr int kSmBlocks = (kSmThreads + Patch<T>::threads - 1) / Patch<T>::threads;
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
+
+inline bool is_bf16(const QuantizeProblem& p) { return !p.source.is_quantized() && p.source.plain.format == MXQ_FORMAT_BF16; }
+
+// Returns whether elements are held as BF16.
+inline bool holds_bf16(const QuantizeProblem& p) { return is_bf16(p) && p.format->element != Element::E2M1; }
 
 inline int64_t scope_count(const QuantizeProblem& problem, const QuantizedPart& part) {
     if (part.scope_stride == 0) return 1;
@@ -94,11 +99,18 @@ inline ScaleRule scale_rule(const QuantizeProblem& problem, const AmaxBuffers& a
     return rule;
 }
 
+// Returns whether rows of codes leave from registers.
+inline bool stores_rows_directly(const QuantizeProblem& p, CodeAccess access) {
+    const int columns = holds_bf16(p) ? Patch<Bf16>::columns : Patch<float>::columns;
+    return p.has_rowwise && p.format->bits != 6 && access.bytes >= (p.format->bits == 8 ? columns : 8);
+}
+
 inline TileArguments tile_arguments(const QuantizeProblem& problem, const AmaxBuffers& amax) {
-    TileArguments a{Tiles(problem), scale_rule(problem, amax), {}, false, false, problem};
+    TileArguments a{Tiles(problem), scale_rule(problem, amax), {}, is_wide_patch_source(problem), false, problem};
     const bool grouped = problem.grouped.set();
     if (problem.has_rowwise) a.access[0] = code_access(problem.rowwise, grouped);
     if (problem.has_columnwise) a.access[1] = code_access(problem.columnwise, grouped);
+    a.direct_rows = stores_rows_directly(problem, a.access[0]);
     return a;
 }
 

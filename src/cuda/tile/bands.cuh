@@ -9,7 +9,7 @@
 // A warp finds the group of its band alone, and needs nothing of the others until codes are stored. Words of scales that
 // begin in one block and end in the next are stored in two pieces.
 #pragma once
-#include "cuda/memory/ordered_groups.cuh"
+#include "cuda/memory/groups.cuh"
 #include "cuda/memory/scale_words.cuh"
 #include "cuda/tile/location.cuh"
 
@@ -26,8 +26,9 @@ struct BandUnitsOf : GroupSumUnits {
     __device__ __forceinline__ uint32_t group_tiles(uint32_t rows) const {
         return round_up(kColumnwiseCodes, rows) / band_rows;
     }
-    __device__ __forceinline__ uint32_t tiles_of_lanes(uint32_t rows) const {
-        return __reduce_add_sync(kAllLanes, group_tiles(rows));
+    // Returns how many there are, given what find_group_tile returns where there is no group.
+    __device__ __forceinline__ uint32_t tiles_of_all(const Group& none) const {
+        return none.starts[kColumnwiseCodes] / band_rows;
     }
 };
 
@@ -108,52 +109,6 @@ __device__ __forceinline__ Band band_of(const QuantizeProblem& p, const BandUnit
     band.code_row = int64_t(group.starts[kRowwiseCodes]) + row;
     band.scales[0] = group_scale_offset(p.rowwise.layout, group.start(kRowwisePart));
     return band;
-}
-
-// Holds what a warp must know of a band's group before it loads rows.
-struct BandGroup {
-    bool exists;
-    uint32_t first_band;  // where there is no group: all bands
-    uint32_t first_row;   // in the source
-    uint32_t rows;        // of the group, none where there is none
-};
-
-// Returns the group of band `wanted` by one warp, as find_ordered_group_tile does, but only what a warp
-// needs before it loads rows.
-template <int band_rows>
-__device__ __forceinline__ BandGroup find_band_group(const GroupedRows& grouped, const BandUnitsOf<band_rows>& units,
-                                                     uint32_t wanted) {
-    const int count = grouped.groups.count;
-    const bool is_padded = units.at[kSourceCodes] != 1;
-    uint32_t bands = 0, padded_rows = 0;  // before the 32 groups; of rows, what the lane's groups give
-    LaneGroup here(grouped, 0), next(grouped, 32);
-    uint32_t own = units.group_tiles(here.rows()), all = __reduce_add_sync(kAllLanes, own);
-    bool ordered = here.is_ordered();
-    int base = 0;
-#pragma unroll 1
-    while (base < count && bands + all <= wanted) {
-        const LaneGroup behind(grouped, base + 64);
-        const uint32_t own_next = units.group_tiles(next.rows()), all_next = __reduce_add_sync(kAllLanes, own_next);
-        if (is_padded) padded_rows += units.round_up(kSourceCodes, here.rows());
-        bands += all;
-        base += 32;
-        here = next, next = behind, own = own_next, all = all_next;
-        ordered = ordered && here.is_ordered();
-    }
-    if (!__all_sync(kAllLanes, ordered)) {
-        const Group group = find_group_by<GroupBy::Tile>(grouped, units, wanted);
-        const uint32_t before = group.exists() ? group.first_group_tile : group.starts[kColumnwiseCodes] / band_rows;
-        return {group.exists(), before, group.starts[kSourceCodes], group.rows};
-    }
-    const uint32_t passed = bands + scan_lanes<Scan::Sum>(own);
-    const int owner = __popc(__ballot_sync(kAllLanes, passed <= wanted));  // ones from lane 0 on
-    const auto of_owner = [&](uint32_t value) { return __shfl_sync(kAllLanes, value, owner); };
-    BandGroup found{base < count, of_owner(passed - own), of_owner(here.start), of_owner(here.rows())};
-    if (is_padded) {
-        if (int(threadIdx.x % 32) < owner) padded_rows += units.round_up(kSourceCodes, here.rows());
-        found.first_row = __reduce_add_sync(kAllLanes, padded_rows);
-    }
-    return found;
 }
 
 inline int64_t bands_bound(const QuantizeProblem& p, int band_rows = kBand) {

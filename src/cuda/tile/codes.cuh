@@ -6,12 +6,10 @@
 //     columns              a thread has 16 codes of each of its columns: a piece, by way of shared memory
 //
 //     shared memory        lines of 8 pieces: 128, 96 or 64 bytes, which leave as contiguous segments of the lines in
-//     memory;
-//                          where these begin anywhere, as the aligned 16 bytes that lie in them and the bytes beside those
+//                          memory, in units as wide as these are aligned
 #pragma once
 #include "cuda/tile/pair_factors.cuh"
 #include "cuda/memory/codes.cuh"
-#include "cuda/memory/shifted_pieces.cuh"
 #include "cuda/tile/scales.cuh"
 #include "numerics/packing.h"
 
@@ -134,112 +132,13 @@ __device__ __forceinline__ void copy_lines(const TileCodes<E>& codes, const Code
         if ((i & in_line) < units) copy_unit<Unit, E, T>(codes, to, i >> log2_units, (i & in_line) * int(sizeof(Unit)));
 }
 
-// Lines of codes in shared memory, of `tiles` tiles side by side, that may begin at any byte of a part. Lines 16 apart begin
-// at the same byte of 16, so a warp takes eight such lines: the aligned 16 bytes that lie in them, each out of two
-// neighbours in shared memory, and the bytes before and behind those.
-//
-//     in shared memory   [ 0            ][ 1            ][ 2            ][ 3 ..
-//     stored             before [ lane 0      ][ lane 1      ][ lane 2 ..      ] behind       each of eight lines
-template <class E, class T, int tiles>
-struct ShiftedLines {
-    static constexpr int alike = 16, of_warp = kTile / alike;
-    static constexpr int in_tile = kTile * E::bits / 8, tile_pieces = in_tile / 16, pieces = tiles * tile_pieces;
-    static constexpr int lanes = pieces > 8 ? 16 : pieces > 4 ? 8 : 4;  // of a line
-    static constexpr int at_once = 32 / lanes, steps = of_warp / at_once;
-
-    const uint32_t* words;  // of the first line, `tile_words` from one tile to the next
-    uint8_t* to;
-    int64_t line_bytes;
-    int tile_words, lines, bytes;  // `lines` from the first of the eight on
-    int before, whole;             // bytes before the first whole piece in memory; how many of these there are
-
-    __device__ __forceinline__ ShiftedLines(const TileCodes<E>& codes, int between_tiles, int first, const CodeTile& tile)
-        : words(&codes.words[words_before(first)]),
-          to(tile.codes + first * tile.line_bytes),
-          line_bytes(tile.line_bytes),
-          tile_words(between_tiles),
-          lines(tile.lines - first),
-          bytes((tile.length * E::bits + 7) / 8) {
-        before = int(-reinterpret_cast<uintptr_t>(to) % 16);
-        whole = max(bytes - before, 0) / 16;
-    }
-    // Returns how many words lie before a line, or between two lines that are so many apart, a multiple of 16.
-    static __device__ __forceinline__ constexpr int words_before(int line) {
-        return TileCodes<E>::template line<Patch<T>::columns>(line);
-    }
-    __device__ __forceinline__ void store_whole_pieces() const {
-        const int lane = threadIdx.x % 32, index = lane % lanes, line = lane / lanes * alike;
-        const uint32_t* const from[2] = {piece(index) + words_before(line), piece(index + 1) + words_before(line)};
-        uint4 read[steps][2];
-        Codes<16> stored[steps];
-#pragma unroll
-        for (int i = 0; i < steps; i++)
-#pragma unroll
-            for (int k = 0; k < 2; k++)
-                read[i][k] = *reinterpret_cast<const uint4*>(from[k] + words_before(i * at_once * alike));
-        vectors_of_pieces(read, before, stored);
-        uint8_t* at = to + line * line_bytes + before + index * 16;
-        const int existing = index < whole ? lines - line : 0;
-#pragma unroll
-        for (int i = 0; i < steps; i++, at += at_once * alike * line_bytes)
-            if (i * at_once * alike < existing) store_packed<8>(reinterpret_cast<uint32_t*>(at), stored[i].words);
-    }
-    // Stores bytes that are in no whole piece: 16 of every line that has whole pieces in shared memory.
-    __device__ __forceinline__ void store_rest() const {
-        constexpr int step = 2;  // lines at once
-        const int line = threadIdx.x % 32 / 16 * alike;
-#pragma unroll 1
-        for (int i = threadIdx.x % 16; i < bytes - whole * 16; i += 16) {
-            const int byte = i < before ? i : i + whole * 16, tile = tiles == 1 ? 0 : byte / in_tile;
-            const uint32_t* const from = words + tile * tile_words + words_before(line);
-            uint8_t* at = to + line * line_bytes + byte;
-            uint8_t read[of_warp / step];
-#pragma unroll
-            for (int k = 0; k < of_warp / step; k++)
-                read[k] = reinterpret_cast<const uint8_t*>(from + words_before(k * step * alike))[byte - tile * in_tile];
-#pragma unroll
-            for (int k = 0; k < of_warp / step; k++, at += step * alike * line_bytes)
-                if (k * step * alike < lines - line) *at = read[k];
-        }
-    }
-
-private:
-    __device__ __forceinline__ const uint32_t* piece(int index) const {
-        const int existing = min(index, pieces - 1);
-        return words + existing / tile_pieces * tile_words + existing % tile_pieces * 4;
-    }
-};
-
-// Copies lines of `tiles` tiles side by side that may begin at any byte. The tiles' codes are `tile_words` apart, and of 8
-// bits where there are several.
-template <class E, class T, int tiles>
-__device__ __forceinline__ void copy_shifted_lines(const TileCodes<E>& codes, int tile_words, int thread,
-                                                   const CodeTile& to) {
-    using Lines = ShiftedLines<E, T, tiles>;
-#pragma unroll 1
-    for (int first = thread / 32; first < min(Lines::alike, to.lines); first += tiles * Patch<T>::threads / 32) {
-        const Lines lines(codes, tile_words, first, to);
-        lines.store_whole_pieces();
-        lines.store_rest();
-    }
-}
-
-// Copies lines that may begin at any byte: few bytes of each one by one.
-template <class E, class T>
-__device__ __forceinline__ void copy_any_lines(const TileCodes<E>& codes, const CodeTile& to) {
-    if (to.length * E::bits <= 32 * 8)
-        copy_lines<uint8_t, E, T>(codes, to);
-    else
-        copy_shifted_lines<E, T, 1>(codes, 0, threadIdx.x, to);
-}
-
 template <class E, class T>
 __device__ __forceinline__ void store_lines(const TileCodes<E>& codes, const CodeTile& to, CodeAccess access) {
     switch (access.bytes) {
         case 16: return copy_wide_lines<E, T>(codes, to);
         case 8: return copy_lines<uint2, E, T>(codes, to);
         case 4: return copy_lines<uint32_t, E, T>(codes, to);
-        default: return copy_any_lines<E, T>(codes, to);
+        default: return copy_lines<uint8_t, E, T>(codes, to);
     }
 }
 
@@ -387,14 +286,12 @@ __device__ __forceinline__ void put_piece_rows(const PatchVectors<T>& vectors, c
     }
 }
 
-// Stores rows of codes that do not leave from registers, once they are in shared memory: of six bits all, else those that are
-// not aligned.
+// Stores rows of codes that do not leave from registers, once they are in shared memory: all rows of six bits, else those
+// that are not aligned.
 template <class E, class T>
 __device__ __forceinline__ void store_staged_rows(const TileCodes<E>& codes, const CodeTile& to, CodeAccess access) {
     __syncthreads();
-    if constexpr (E::bits == 6) store_lines<E, T>(codes, to, access);
-    else
-        copy_any_lines<E, T>(codes, to);
+    store_lines<E, T>(codes, to, access);
     __syncthreads();
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 #include "cuda/memory/decode.cuh"
 #include "cuda/tile/codes.cuh"
-#include "cuda/tile/shifted_patch.cuh"
 #include "cuda/tile/source.cuh"
 #include "cuda/tile/source_scales.cuh"
 
@@ -180,20 +179,6 @@ __device__ __forceinline__ const T* first_element(const PlainMatrix& in, const S
     return static_cast<const T*>(in.data) + place.first_row * in.row_stride + place.col;
 }
 
-// Shared memory that is free before patches are there and after: for the scales of a quantized source, or for rows that are
-// not aligned, a part for each warp.
-union PatchScratch {
-    SourceScaleTable scales;
-    ShiftedRows<8> rows[Patch<Bf16>::threads / 32];
-};
-
-// Returns the rows of a thread's patch in a source whose rows may begin anywhere.
-__device__ __forceinline__ ShiftedPatch shifted_patch(const PlainMatrix& in, const TilePlace& place, const SourcePlace& at,
-                                                      const Patch<Bf16>& patch) {
-    const bool ends_behind = place.row + kTile + rows_beside_end(in.row_stride) > place.rows;
-    return {first_element<Bf16>(in, at), in.row_stride, patch, at.rows, at.cols, place.row == 0, ends_behind};
-}
-
 // Loads the rows of a patch from `at` on, 16 bytes at a time. All lanes of a warp call it: where all have 16 rows, these are
 // loaded without asking for each whether it exists.
 __device__ __forceinline__ void load_patch_rows(const Bf16* at, int64_t stride, const Patch<Bf16>& patch,
@@ -207,21 +192,20 @@ __device__ __forceinline__ void load_patch_rows(const Bf16* at, int64_t stride, 
     }
 }
 
-// Loads a thread's patch. All threads of the block call it.
+// Loads a thread's patch, which a quantized source needs the table for. All threads of the block call it.
 __device__ __forceinline__ void load_patch(Bf16Source, const QuantizeProblem& p, const TilePlace& place, const Group& group,
-                                           bool wide, PatchScratch& scratch, PatchVectors<Bf16>& vectors) {
+                                           bool wide, SourceScaleTable&, PatchVectors<Bf16>& vectors) {
     const PlainMatrix& in = p.source.plain;
     const SourcePlace at(p, place, group);
     const Bf16* const first = first_element<Bf16>(in, at);
     const Patch<Bf16> patch(at.rows, at.cols);
     if (wide) return load_patch_rows(first + patch.offset(0, in.row_stride), in.row_stride, patch, vectors);
-    load_shifted_patch(shifted_patch(in, place, at, patch), patch, scratch.rows[threadIdx.x / 32], vectors);
-    __syncthreads();  // before a warp that has its patch puts codes where others have rows
+    load_vectors(vectors, false, first, in.row_stride, patch);
 }
 
 __device__ __forceinline__ void load_patch(FloatSource, const QuantizeProblem& p, const TilePlace& place, const Group& group,
-                                           bool wide, PatchScratch& scratch, PatchVectors<float>& vectors) {
-    if (p.source.is_quantized()) return load_quantized_patch(p, place, group, wide, scratch.scales, vectors);
+                                           bool wide, SourceScaleTable& table, PatchVectors<float>& vectors) {
+    if (p.source.is_quantized()) return load_quantized_patch(p, place, group, wide, table, vectors);
     const PlainMatrix& in = p.source.plain;
     const SourcePlace at(p, place, group);
     const Patch<float> patch(at.rows, at.cols);

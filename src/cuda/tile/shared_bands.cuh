@@ -9,13 +9,13 @@
 //     scales of columns     a byte a line and band: words begin where groups do, and are stored in pieces at a tile's ends
 //
 //     a block   find rows --> copy --> describe bands --> wait --> codes, scales --> copy the next tile --> wait --> ...
-//               every warp             the last warp                                 the same bands, on the right
+//               every warp                                                           the same bands, on the right
 //
-// Each warp finds as much as its loads need, and the last one the rest while rows are on their way. A block that takes
+// Each warp finds as much as its loads need, and the rest while rows are on their way. A block that takes
 // several tiles side by side does so once. The last band of a group also stores what pads the group: rows of the rowwise
 // part that no band has, and zeros of its 128 x 4 tiles of scales.
 #pragma once
-#include "cuda/memory/ordered_groups.cuh"
+#include "cuda/memory/async_copy.cuh"
 #include "cuda/tile/bands.cuh"
 #include "cuda/tile/store_scale_words.cuh"
 #include "cuda/tile/tile_source.cuh"
@@ -104,34 +104,44 @@ __device__ __forceinline__ void copy_warp_lines(ChunkTile<Bf16>& tile, const Pla
     }
 }
 
-// Finds the warp's band and starts to copy its rows; false: the tile has no band. A barrier must follow.
+// Returns the group of the warp's band, which copy_bands finds and describe_bands reads.
+__device__ __forceinline__ Group& group_of_warp() {
+    __shared__ Group groups[kChunkThreads / 32];
+    return groups[threadIdx.x / 32];
+}
+
+// Finds the warp's band and starts to copy its rows; false: the tile has no band.
 template <int band_rows>
 __device__ __forceinline__ bool copy_bands(ChunkTile<Bf16>& tile, const QuantizeProblem& p,
                                            const BandTiles<band_rows>& tiles) {
     using Bands = TileBands<band_rows>;
     if (row_of_blocks() >= tiles.down) return false;
     const uint32_t first_band = row_of_blocks() * Bands::count, wanted = first_band + Bands::place_of_warp();
-    const BandGroup group = find_band_group(p.grouped, tiles.units, wanted);
-    if (!group.exists && group.first_band <= first_band) return false;  // behind the last band of all
-    const int row = int(wanted - group.first_band) * band_rows + Bands::first_row();
+    TileSearch<BandUnitsOf<band_rows>> search(p.grouped, tiles.units, wanted);
+    const Group& group = search.group;
+    if (!group.exists() && group.first_group_tile <= first_band) return false;  // behind the last band of all
+    const int row = int(wanted - group.first_group_tile) * band_rows + Bands::first_row();
     const int64_t col = int64_t(tiles.begin()) * kTile;
-    copy_warp_lines(tile, p.source.plain, int64_t(group.first_row) + row, group.exists ? int(group.rows) - row : 0, col,
-                    int(min(p.source.cols - col, int64_t(kTile))));
+    copy_warp_lines(tile, p.source.plain, int64_t(group.starts[kSourceCodes]) + row,
+                    group.exists() ? int(group.rows) - row : 0, col, int(min(p.source.cols - col, int64_t(kTile))));
+    search.add_starts();
+    if (threadIdx.x % 32 == 0) group_of_warp() = group;
+    __syncwarp();
     return true;
 }
 
-// Describes the tile's bands by the last warp, a lane each, while their rows are on their way. A barrier must follow.
+// Describes the tile's bands, each by its first warp, while their rows are on their way. All threads of the block call it. A
+// barrier must follow.
 template <int band_rows>
 __device__ __forceinline__ void describe_bands(const QuantizeProblem& p, const BandTiles<band_rows>& tiles,
                                                TileBands<band_rows>& found) {
-    if (threadIdx.x < kChunkThreads - 32) return;
-    constexpr int count = TileBands<band_rows>::count;
-    const int place = threadIdx.x % count;
-    const uint32_t first = row_of_blocks() * count;
-    const Group group = find_ordered_group_tiles<uint32_t(count)>(p.grouped, tiles.units, first);
-    const Band band = band_of(p, tiles.units, group, first + place - group.first_group_tile);
-    const int existing = __popc(__ballot_sync(kAllLanes, band.exists()) & ((1u << count) - 1));
-    if (threadIdx.x % 32 >= count) return;
+    using Bands = TileBands<band_rows>;
+    const int place = Bands::place_of_warp();
+    const uint32_t wanted = row_of_blocks() * Bands::count + place;
+    const Group& group = group_of_warp();
+    const Band band = band_of(p, tiles.units, group, wanted - group.first_group_tile);
+    const int length = __syncthreads_count(band.exists()) / 32 * kChunk;  // rows of bands that exist
+    if (threadIdx.x % 32 != 0 || Bands::first_row() != 0) return;
     const int64_t col = int64_t(tiles.begin()) * kTile, row = int64_t(band.index) * band_rows;
     PlacedBand& to = found.bands[place];
     to.band = band;
@@ -147,7 +157,7 @@ __device__ __forceinline__ void describe_bands(const QuantizeProblem& p, const B
     found.column = tiles.begin();
     found.columns.line_bytes = p.columnwise.line_bytes;
     found.columns.lines = int(min(p.source.cols - col, int64_t(kTile)));
-    found.columns.length = existing * band_rows;
+    found.columns.length = length;
     found.columns.codes = p.columnwise.line(0, col) + int64_t(row_of_blocks()) * (kTile / 8 * p.columnwise.bits);
 }
 

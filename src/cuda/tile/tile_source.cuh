@@ -1,7 +1,7 @@
 // Tiles of a source in shared memory, whatever its values are stored as (tile/source.cuh).
 #pragma once
+#include "cuda/memory/async_copy.cuh"
 #include "cuda/memory/decode.cuh"
-#include "cuda/memory/shifted_pieces.cuh"
 #include "cuda/tile/shared_tile.cuh"
 #include "cuda/tile/source.cuh"
 
@@ -72,96 +72,22 @@ inline EarlyTiles early_tiles(const QuantizeProblem& p, bool wide) {
             uint32_t(p.source.rows / kTile)};
 }
 
-// Fills the tile element by element, from rows of any alignment.
+// Fills the tile element by element, from rows of any alignment. Out of line, since it is rare.
 template <class T>
-__device__ __forceinline__ void fill_narrow(ChunkTile<T>& tile, const PlainMatrix& in, const SourcePlace& place) {
-    using Tile = ChunkTile<T>;
-    const T* from = static_cast<const T*>(in.data) + place.first_row * in.row_stride + place.col;
-    const auto* bits = reinterpret_cast<const StoredBits<T>*>(from);
+__device__ __noinline__ void fill_narrow(ChunkTile<T>& tile, const StoredBits<T>* from, int64_t row_stride, int rows,
+                                         int cols) {
 #pragma unroll 8
     for (int i = threadIdx.x; i < kTile * kTile; i += kChunkThreads) {
         const int line = i / kTile, column = i % kTile;
-        const bool exists = line < place.rows && column < place.cols;
-        tile.elements()[Tile::element(line, column)] = exists ? bits[line * in.row_stride + column] : StoredBits<T>(0);
-    }
-}
-
-// Fills the tile with 16-bit elements, a vector at a time, from rows of any alignment. Out of line, since it needs more
-// registers than is good for what comes after.
-template <class T>
-__device__ __noinline__ void fill_shifted(ChunkTile<T>& tile, const T* from, int64_t row_stride, int rows, int cols) {
-    using Tile = ChunkTile<T>;
-    constexpr int all = kTile * Tile::line_pieces;
-    const int beside = rows_beside_end(row_stride);
-    bool rest = false;
-#pragma unroll 2
-    for (int i = threadIdx.x; i < all; i += kChunkThreads) {
-        const int line = i / Tile::line_pieces, piece = i % Tile::line_pieces;
-        const ShiftedRow row{reinterpret_cast<const uint8_t*>(from + line * row_stride), cols * 2, line < beside,
-                             line >= rows - beside};
-        const int before = bytes_before(row.first), low = piece * 16 - before;
-        const bool has_low = line < rows && low < row.bytes, has_high = line < rows && low + 16 < row.bytes;
-        const bool whole = (!has_low || row.may_read(low)) && (!has_high || row.may_read(low + 16));
-        const uint4 none{};
-        const uint4* const at = reinterpret_cast<const uint4*>(row.first + low);
-        Vector<T> vector = vector_of_pieces<T>(has_low && whole ? at[0] : none, has_high && whole ? at[1] : none, before);
-        keep_first(vector, cols - piece * Tile::in_piece);
-        tile.pieces[Tile::slot(line, piece)] =
-            make_uint4(vector.words[0], vector.words[1], vector.words[2], vector.words[3]);
-        rest = rest || !whole;
-    }
-    if (!rest) return;
-#pragma unroll 1
-    for (int i = threadIdx.x; i < all; i += kChunkThreads) {
-        const int line = i / Tile::line_pieces, piece = i % Tile::line_pieces;
-        if (line >= rows || (line >= beside && line < rows - beside)) continue;
-        const Vector<T> vector =
-            load_vector_narrow(from + line * row_stride + piece * Tile::in_piece, cols - piece * Tile::in_piece);
-        tile.pieces[Tile::slot(line, piece)] =
-            make_uint4(vector.words[0], vector.words[1], vector.words[2], vector.words[3]);
-    }
-}
-
-// Fills a whole tile in the same way: four vectors at a time are on their way, and only the first and the last of the tile
-// have pieces that must not be read. Out of line for the same reason.
-template <class T>
-__device__ __noinline__ void fill_whole_shifted(ChunkTile<T>& tile, const T* from, int64_t row_stride) {
-    using Tile = ChunkTile<T>;
-    constexpr int step = kChunkThreads / Tile::line_pieces, together = 4;
-    const int line = threadIdx.x / Tile::line_pieces, piece = threadIdx.x % Tile::line_pieces;
-    const auto is_first = [](int below) { return below == 0 && threadIdx.x == 0; };
-    const auto is_last = [](int below) { return below == kTile - step && threadIdx.x == kChunkThreads - 1; };
-    const T* at = from + line * row_stride + piece * Tile::in_piece;
-    const int slot = Tile::slot(line, piece);
-#pragma unroll 1
-    for (int first = 0; first < kTile; first += together * step) {
-        uint4 low[together], high[together];
-        int before[together];
-        const T* const together_at = at;
-#pragma unroll
-        for (int i = 0; i < together; i++, at += step * row_stride) {
-            before[i] = bytes_before(at);
-            const uint4* const pieces = reinterpret_cast<const uint4*>(reinterpret_cast<const uint8_t*>(at) - before[i]);
-            low[i] = is_first(first + i * step) ? uint4{} : pieces[0];
-            high[i] = is_last(first + i * step) ? uint4{} : pieces[1];
-        }
-#pragma unroll
-        for (int i = 0; i < together; i++) {
-            Vector<T> vector = vector_of_pieces<T>(low[i], high[i], before[i]);
-            if (is_first(first + i * step) || is_last(first + i * step))
-                vector = load_vector_narrow(together_at + i * step * row_stride, Tile::in_piece);
-            tile.pieces[Tile::below(slot, first + i * step)] =
-                make_uint4(vector.words[0], vector.words[1], vector.words[2], vector.words[3]);
-        }
+        const bool exists = line < rows && column < cols;
+        tile.elements()[ChunkTile<T>::element(line, column)] = exists ? from[line * row_stride + column] : StoredBits<T>(0);
     }
 }
 
 template <class T>
-__device__ __forceinline__ void fill_shifted(ChunkTile<T>& tile, const PlainMatrix& in, const SourcePlace& place) {
-    const T* const from = static_cast<const T*>(in.data) + place.first_row * in.row_stride + place.col;
-    if (place.rows == kTile && place.cols == kTile) return fill_whole_shifted(tile, from, in.row_stride);
-    fill_shifted(tile, static_cast<const T*>(in.data) + place.first_row * in.row_stride + place.col, in.row_stride,
-                 place.rows, place.cols);
+__device__ __forceinline__ void fill_narrow(ChunkTile<T>& tile, const PlainMatrix& in, const SourcePlace& place) {
+    const auto* const from = static_cast<const StoredBits<T>*>(in.data) + place.first_row * in.row_stride + place.col;
+    fill_narrow(tile, from, in.row_stride, place.rows, place.cols);
 }
 
 // Fills the tile with numbers of 16 bits as fp32, four of a row at a time.
@@ -267,7 +193,7 @@ __device__ __forceinline__ bool start_copy(FloatSource, ChunkTile<float>& tile, 
 // Fills a tile that start_copy has not. A barrier must stand before and must follow.
 __device__ __forceinline__ void fill_tile(Bf16Source, ChunkTile<Bf16>& tile, const QuantizeProblem& p, const SharedPlace& place,
                                           bool) {
-    fill_shifted(tile, p.source.plain, place.source);
+    fill_narrow(tile, p.source.plain, place.source);
 }
 
 __device__ __forceinline__ void fill_tile(FloatSource, ChunkTile<float>& tile, const QuantizeProblem& p,
