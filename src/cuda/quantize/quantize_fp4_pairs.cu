@@ -10,7 +10,6 @@
 //     groups       columns of aligned rows, to nearest: tiles of bands of 16 or 32 rows, up to four side by side
 //                  (tile/shared_bands.cuh)
 //     four over six of lines: a kernel of its own (fp4_four_over_six.cuh)
-//     few elements, columns among the parts: 32 rows x 128 columns a block of threads (fp4_few_rows.cuh)
 //     scales       as bytes through shared memory, then as words in the layout's order
 //
 // Fast path ("plain"), checked by one vote for a warp's blocks together: no element is NaN or comes out at 7 or above, and
@@ -29,7 +28,6 @@
 // eight bytes of two lanes, to nearest, else byte by byte (Stores). Kernels for what is all aligned know nothing of that:
 // with it they ran 2 to 3% more instructions, and NVFP4 took as much longer.
 #include "cuda/launch.h"
-#include "cuda/quantize/fp4_few_rows.cuh"
 #include "cuda/quantize/fp4_four_over_six.cuh"
 #include "cuda/quantize/fp4_pair_codes.cuh"
 #include "cuda/quantize/fp4_pairs.cuh"
@@ -400,11 +398,6 @@ constexpr KernelEntry<bool, BandArguments<false>> mx_band_kernels[] = {band_entr
                                                                        band_entry<false, true>()};
 constexpr KernelEntry<bool, BandArguments<true>> nv_band_kernels[] = {band_entry<true, false>(), band_entry<true, true>()};
 
-constexpr KernelEntry<bool, FewRowsArguments> few_rows_kernels[] = {
-    {false, quantize_fp4_few_rows_kernel<false>, kChunkThreads, 0},
-    {true, quantize_fp4_few_rows_kernel<true>, kChunkThreads, 0},
-};
-
 // Returns how chunks are stored: Wide where all of the input and the parts is aligned.
 Stores stores_of(const Arguments& a, Rounding rounding) {
     if (rounding != Rounding::Nearest) return Stores::Bytes;
@@ -456,9 +449,6 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
     if (a.tiles.count() == 0) return;
     const Rounding rounding = rounding_of(problem);
     const Key key{problem.format->is_nvfp4(), problem.square_tiles, rounding, stores_of(a, rounding)};
-    if (const FewRowsArguments few = few_rows_arguments(problem, a.steps); fits_few_rows(few, rounding))
-        return launch(context, few_rows_kernels, key.nvfp4, "quantize_fp4_pairs",
-                      grid_of_rows(few.across, problem.source.matrices * few.down), call.stream, few, start);
     if (!fits_bands(problem, key))
         launch(context, kernels, key, "quantize_fp4_pairs", a.tiles.grid(), call.stream, a, start);
     else if (key.nvfp4)
@@ -469,7 +459,6 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
 
 void load(const Context&) {
     load_kernels(kernels);
-    load_kernels(few_rows_kernels);
     load_kernels(mx_band_kernels);
     load_kernels(nv_band_kernels);
 }
