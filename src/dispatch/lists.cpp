@@ -12,9 +12,10 @@ namespace {
 
 const QuantizeImplementation* const quantize_list[] = {
     &cuda::quantize_rowwise,    // rowwise alone in blocks of a line, groups too: streams; squares, below 8 bits from BF16
-    &cuda::quantize_fp4_pairs,  // BF16 to NVFP4 and MXFP4
+    &cuda::quantize_fp4_groups,  // groups of aligned BF16 to NVFP4 and MXFP4, columnwise or both
+    &cuda::quantize_fp4_pairs,  // aligned BF16 to NVFP4 and MXFP4
     &cuda::quantize_tile,       // columnwise, both, square tiles: 128x128 tiles through shared memory
-    &cuda::quantize_fp4,        // Hadamard transform, stochastic rounding, four-over-six
+    &cuda::quantize_fp4,        // all other NVFP4 and MXFP4: Hadamard transform, stochastic rounding, four-over-six, any rows
     &cpu::quantize,
 };
 

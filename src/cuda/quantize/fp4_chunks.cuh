@@ -8,7 +8,6 @@
 // NVFP4 scales are bytes without a sign: what each stands for comes from tables of 128 entries for each part.
 #pragma once
 #include "cuda/memory/beside.cuh"
-#include "cuda/memory/shifted_codes.cuh"
 #include "cuda/tile/shared_tile.cuh"
 #include "cuda/tile/store_scale_words.cuh"
 #include "cuda/types.cuh"
@@ -219,49 +218,6 @@ __device__ __forceinline__ uint32_t nearest_nvfp4_codes(const float* values, uin
 __device__ __forceinline__ uint2 stochastic_codes(const float (&values)[kChunk], float multiplier, const PhiloxWords& random) {
     return {stochastic_e2m1_codes(values, multiplier, random.words),
             stochastic_e2m1_codes(values + kChunk / 2, multiplier, random.words + 2)};
-}
-
-// Stores the first `count` bytes of a word, 3 at most.
-__device__ __forceinline__ void store_bytes(uint8_t* to, uint32_t word, int count) {
-#pragma unroll
-    for (int i = 0; i < 3; i++)
-        if (i < count) to[i] = uint8_t(word >> (i * 8));
-}
-
-// Stores a chunk of any line that begins at any byte: the aligned words that begin in it, of its codes and those of the next
-// lane's chunk, the line's first bytes and its last. `bytes` are left of the line from the chunk on, none where there is no
-// line. All lanes of a warp call it. Out of line, since it takes registers that the rest needs.
-__device__ __noinline__ inline void store_cut_chunk(uint8_t* to, uint2 codes, int bytes) {
-    const uint32_t next = __shfl_down_sync(kAllLanes, codes.x, 1);
-    const int before = int(-reinterpret_cast<uintptr_t>(to) % 4), left = bytes - before;
-    const uint32_t first = __funnelshift_r(codes.x, codes.y, before * 8),
-                   second = __funnelshift_r(codes.y, next, before * 8);
-    auto* const words = reinterpret_cast<uint32_t*>(to + before);
-    if (chunk_of_lane() == 0) store_bytes(to, codes.x, min(before, bytes));
-    if (left >= 4) words[0] = first;
-    if (left >= 8) words[1] = second;
-    if (left > 0 && left < 8) store_bytes(to + before + left / 4 * 4, left < 4 ? first : second, left % 4);
-}
-
-// Stores a chunk of a line that begins at any byte, as store_cut_chunk does. Of a whole line the aligned eight bytes that
-// end in the chunk are stored, with the last codes of the lane before, and then the bytes at both ends, one a lane: those of
-// the first lane, with the last codes of the last lane.
-//
-//     codes        | 0 0 0 0 0 0 0 0 | 1 1 1 ..           ..     7 7 7 |      lanes
-//     stored         0 0 0 ][ 0 0 0 0 0 1 1 1 ][ 1 1 1 1 1 2 2 2 ] ..  ][ 7 7 7 7 7
-__device__ __noinline__ inline void store_shifted_chunk(uint8_t* to, uint2 codes, int bytes) {
-    const int chunk = chunk_of_lane(), shift = int(reinterpret_cast<uintptr_t>(to) % 8);
-    const bool whole = bytes + chunk * 8 == kTile / 2;
-    if (__any_sync(kAllLanes, bytes > 0 && !whole)) return store_cut_chunk(to, codes, bytes);
-    const uint2 last = {__shfl_sync(kAllLanes, codes.x, chunk - 1, kSideChunks),
-                        __shfl_sync(kAllLanes, codes.y, chunk - 1, kSideChunks)};
-    const uint2 window = window_of(last, codes, shift * 8);
-    if (whole && (shift == 0 || chunk > 0)) __stwb(reinterpret_cast<uint2*>(to - shift), window);
-    const uint32_t low = __shfl_sync(kAllLanes, window.x, 0, kSideChunks),
-                   high = __shfl_sync(kAllLanes, window.y, 0, kSideChunks);
-    uint8_t* const line = to - chunk * 8 - shift;
-    if (whole && shift != 0)
-        line[chunk < shift ? kTile / 2 + chunk : chunk] = uint8_t((chunk < 4 ? low : high) >> chunk % 4 * 8);
 }
 
 // Stores the first `bytes` of a chunk's eight.

@@ -1,4 +1,4 @@
-// E2M1 codes of elements that stay packed in pairs: to nearest and stochastic, of a row's 16 elements or of two columns'.
+// E2M1 codes, rounded to nearest, of BF16 elements that stay packed in pairs: 16 of a row, or 16 of each of two columns.
 //
 //     MXFP4, row        8 words -> 8 pairs of codes -> pack_nibble_pairs -> 2 words
 //     MXFP4, columns   16 words -> 16 pairs of codes, 4 to a word in either half -> 2 words of each column
@@ -94,36 +94,6 @@ __device__ __forceinline__ void column_codes(const uint32_t (&words)[kChunk], fl
     } else {
         mx_column_codes<fast>(words, low, high, codes);
     }
-}
-
-// ---- Stochastic codes ------------------------------------------------------------------------------------------------
-
-// Masks codes under a scale of NaN. NVFP4 codes under scale 0 are zeros with signs by themselves.
-template <bool nvfp4>
-__device__ __forceinline__ uint2 masked(uint2 codes, float multiplier) {
-    if constexpr (nvfp4)
-        return codes;
-    else
-        return {mask_nibbles(codes.x, multiplier), mask_nibbles(codes.y, multiplier)};
-}
-
-template <bool nvfp4>
-__device__ __forceinline__ uint2 stochastic_row_codes(const uint32_t (&words)[kPairs], float multiplier,
-                                                      const PhiloxWords& random) {
-    float values[kChunk];
-#pragma unroll
-    for (int i = 0; i < kPairs; i++) values[2 * i] = low_value(words[i]), values[2 * i + 1] = high_value(words[i]);
-    return masked<nvfp4>(stochastic_codes(values, multiplier, random), multiplier);
-}
-
-// Makes stochastic codes of one of two neighbouring columns.
-template <bool nvfp4>
-__device__ __forceinline__ uint2 stochastic_column_codes(const uint32_t (&words)[kChunk], bool upper, float multiplier,
-                                                         const PhiloxWords& random) {
-    float values[kChunk];
-#pragma unroll
-    for (int i = 0; i < kChunk; i++) values[i] = bits_float(__byte_perm(words[i], 0, upper ? 0x3244 : 0x1044));
-    return masked<nvfp4>(stochastic_codes(values, multiplier, random), multiplier);
 }
 
 }  // namespace mxq::cuda::fp4_pairs

@@ -35,6 +35,7 @@
 #include "cuda/memory/shifted_pieces.cuh"
 #include "cuda/quantize/fp4_pair_codes.cuh"
 #include "cuda/tile/codes.cuh"
+#include "numerics/philox.h"
 
 namespace mxq::cuda::rowwise_small {
 
@@ -356,7 +357,7 @@ __device__ __forceinline__ void store_nvfp4(const Arguments& a, const Vector<Bf1
         const uint32_t amax = magnitude_of(maxima, k == 1);
         scales[k] = encode_nvfp4_scale(multiply_rn(bits_float(amax), table.global.encode_sixth));
         multipliers[k] = table.multipliers[scales[k] % kScaleBytes];
-        plain = plain && fp4_pairs::is_plain<Rounding::Nearest>(amax, {scales[k], multipliers[k]});
+        plain = plain && fp4_pairs::is_plain(amax, {scales[k], multipliers[k]});
     }
     requests.store_word(nv_word(scales));
     if (!__all_sync(kAllLanes, plain)) return store_any_nvfp4(vectors, scales, table.global, requests);
