@@ -10,7 +10,7 @@
 // One vote of a warp tells whether its NVFP4 blocks are plain: no element is NaN or comes out at 7 or above, and products may be
 // cut (CuttingMultiplier). The chunks of other blocks are made out of line, in fp32.
 //
-// A kernel's Shared is a PairShared that also has code_tile(problem, columnwise): where codes of a part go.
+// A kernel's Shared is a PairShared with code_tile(problem, columnwise), which tells where codes of a part go.
 #pragma once
 #include "cuda/quantize/fp4_pair_codes.cuh"
 #include "cuda/quantize/quantize_tile.h"
@@ -46,29 +46,9 @@ constexpr int kPairBlocks = kChunkBlocks<Bf16> + !nvfp4;
 template <class Shared>
 constexpr bool kFitsBlocks = 5 * (sizeof(Shared) + 1024) <= 228 * 1024 && 4 * (sizeof(Shared) + 1024) <= 164 * 1024;
 
-// Holds what is the same for all chunks of a part.
-struct Rule {
-    Nvfp4Global global;
-    const float* multipliers;
-    uint8_t* codes;  // of the lane's chunk of line 0
-    uint32_t line_bytes;
-    int lines;  // that have the lane's chunk
-    int scale_byte;
-    int columnwise;
-
-    __device__ __forceinline__ Rule(const QuantizedPart& part, const Nvfp4Tables& tables, const CodeTile& to)
-        : global(tables.globals[part.columnwise]), multipliers(tables.multipliers[part.columnwise]), columnwise(part.columnwise) {
-        const int byte = chunk_of_lane() * (kChunk / 2);
-        codes = to.codes + byte;
-        line_bytes = uint32_t(to.line_bytes);
-        lines = (to.length + 1) / 2 > byte ? to.lines : 0;
-        scale_byte = mxq::cuda::scale_byte(part);
-    }
-};
-
 template <class Shared>
-__device__ __forceinline__ Rule rule_of(const QuantizeProblem& p, bool columnwise, const Shared& shared) {
-    return Rule(part_of(p, columnwise), shared.tables, shared.code_tile(p, columnwise));
+__device__ __forceinline__ PartRule rule_of(const QuantizeProblem& p, bool columnwise, const Shared& shared) {
+    return PartRule(part_of(p, columnwise), shared.tables, shared.code_tile(p, columnwise));
 }
 
 // Makes the tables of NVFP4's parts. A barrier must follow. Returns whether there are ties that go to even.
@@ -79,16 +59,15 @@ __device__ __forceinline__ bool put_cut_tables(const QuantizeProblem& p, float a
 }
 
 // Stores the lane's chunk of a line, and puts its scale into its word.
-__device__ __forceinline__ void put_chunk(const Rule& rule, PairShared& shared, int line, uint32_t scale, uint2 codes) {
+__device__ __forceinline__ void put_chunk(const PartRule& rule, PairShared& shared, int line, uint32_t scale, uint2 codes) {
     put_scale(shared.scales[rule.columnwise], line, rule.scale_byte, scale);
-    if (line < rule.lines)
-        __stwb(reinterpret_cast<uint2*>(rule.codes + uint64_t(uint32_t(line)) * rule.line_bytes), codes);
+    if (line < rule.lines) __stwb(reinterpret_cast<uint2*>(rule.codes_of(line)), codes);
 }
 
 // Makes and stores any NVFP4 chunk of a line, plain or not. Out of line: few are not.
 template <class Shared>
 __device__ __noinline__ void emit_any(const QuantizeProblem& p, bool columnwise, int line, Shared& shared) {
-    const Rule rule = rule_of(p, columnwise, shared);
+    const PartRule rule = rule_of(p, columnwise, shared);
     float values[kChunk];
     if (columnwise) shared.tile.read_column(line, chunk_of_lane(), values);
     else RowReader<Bf16>(shared.tile, line, chunk_of_lane()).read(0, values);
@@ -100,14 +79,14 @@ __device__ __noinline__ void emit_any(const QuantizeProblem& p, bool columnwise,
 // ---- Blocks ----------------------------------------------------------------------------------------------------------
 
 // Returns an NVFP4 block with the stored CuttingMultiplier.
-__device__ __forceinline__ Block nvfp4_block(const Rule& rule, uint32_t amax) {
+__device__ __forceinline__ Block nvfp4_block(const PartRule& rule, uint32_t amax) {
     const uint32_t scale = encode_nvfp4_scale(multiply_rn(bits_float(amax), rule.global.encode_sixth));
     return {scale, rule.multipliers[scale]};  // a byte without a sign
 }
 
 // Gives the block that the lane's chunk of a row is. False where an element of NVFP4 may not be plain.
 template <bool nvfp4>
-__device__ __forceinline__ bool row_block(const Arguments& a, const Rule& rule, const uint32_t (&words)[kPairs],
+__device__ __forceinline__ bool row_block(const Arguments& a, const PartRule& rule, const uint32_t (&words)[kPairs],
                                           Block& block) {
     if constexpr (nvfp4) {
         const uint32_t amax = largest_of_row<Nonfinite::Propagate>(words);
@@ -122,7 +101,7 @@ __device__ __forceinline__ bool row_block(const Arguments& a, const Rule& rule, 
 
 // Gives the blocks that the lane's chunks of two neighbouring columns are. False where an element of NVFP4 may not be plain.
 template <bool nvfp4>
-__device__ __forceinline__ bool column_blocks(const Arguments& a, const Rule& rule, const uint32_t (&words)[kChunk],
+__device__ __forceinline__ bool column_blocks(const Arguments& a, const PartRule& rule, const uint32_t (&words)[kChunk],
                                               Block (&blocks)[2]) {
     if constexpr (nvfp4) {
         const uint32_t largest = largest_pair<Nonfinite::Propagate>(words);
@@ -143,7 +122,7 @@ __device__ __forceinline__ bool column_blocks(const Arguments& a, const Rule& ru
 // Makes the rowwise part; `fast` tells whether the faster way of row_codes takes it.
 template <bool nvfp4, class Shared>
 __device__ __forceinline__ void emit_rowwise(const Arguments& a, bool fast, Shared& shared) {
-    const Rule rule = rule_of(a.problem, false, shared);
+    const PartRule rule = rule_of(a.problem, false, shared);
     const RowReader<Bf16> rows(shared.tile, row_of_step(0), chunk_of_lane());
 #pragma unroll 1
     for (int i = 0; i < kChunkSteps; i++) {
@@ -164,7 +143,7 @@ __device__ __forceinline__ void emit_rowwise(const Arguments& a, bool fast, Shar
 // Makes the columnwise part; `fast` tells whether the faster way of column_codes takes it.
 template <bool nvfp4, class Shared>
 __device__ __forceinline__ void emit_columnwise(const Arguments& a, bool fast, Shared& shared) {
-    const Rule rule = rule_of(a.problem, true, shared);
+    const PartRule rule = rule_of(a.problem, true, shared);
     static_assert(kChunkSteps == 4);
     const int first = column_pair_word<Bf16>(column_of_step<Bf16>(0), chunk_of_lane());
     const int second = column_pair_word<Bf16>(column_of_step<Bf16>(2), chunk_of_lane());
@@ -191,9 +170,6 @@ __device__ __forceinline__ void emit_columnwise(const Arguments& a, bool fast, S
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
 
-// Returns whether codes of a part leave 8 bytes at a time, or the part does not exist.
-inline bool fits_part(bool exists, const QuantizedPart& part) { return !exists || is_wide_part(part); }
-
 // Returns why these loops do not take a problem; empty where they do.
 inline Reason declines_pairs(const QuantizeProblem& p) {
     if (p.format->element != Element::E2M1)
@@ -204,7 +180,7 @@ inline Reason declines_pairs(const QuantizeProblem& p) {
     if (p.tile.is_row()) return "needs scales of blocks, found row";
     if (p.square_tiles) return "needs scales of blocks of one row or column, found squares";
     if (!is_wide_tile_source(p)) return "needs rows at multiples of 16 bytes, found others";
-    if (!fits_part(p.has_rowwise, p.rowwise) || !fits_part(p.has_columnwise, p.columnwise))
+    if ((p.has_rowwise && !is_wide_part(p.rowwise)) || (p.has_columnwise && !is_wide_part(p.columnwise)))
         return "needs codes in whole aligned chunks of 16, found others";
     return "";
 }

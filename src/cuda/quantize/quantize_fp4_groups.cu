@@ -4,7 +4,6 @@
 // by side (tile/shared_bands.cuh). fp4_pair_tiles.cuh has the loops over a tile.
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
-#include "cuda/quantize/amax.h"
 #include "cuda/quantize/fp4_pair_tiles.cuh"
 #include "cuda/tile/shared_bands.cuh"
 
@@ -100,9 +99,7 @@ Reason declines(const Context& context, const QuantizeProblem& problem) {
 }
 
 void run(const Context& context, const QuantizeProblem& problem, const Launch& call) {
-    const Start start = problem.compute_amax
-                            ? launch_amax(context, problem, problem.rowwise.amax, problem.columnwise.amax, call)
-                            : Start::AfterAll;
+    const Start start = start_with_amax(context, problem, call);
     if (problem.format->is_nvfp4())
         launch_bands<true>(context, problem, call.stream, start);
     else
