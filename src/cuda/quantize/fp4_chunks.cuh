@@ -69,16 +69,16 @@ struct PartRule {
     uint32_t line_bytes;
     int lines, bytes;  // lines that have the lane's chunk, and bytes of such a line from it on
     int scale_byte;
-    int columnwise;
+    bool columnwise;
 
-    __device__ __forceinline__ PartRule(const QuantizedPart& part, const Nvfp4Tables& tables, const CodeTile& to)
-        : global(tables.globals[part.columnwise]), multipliers(tables.multipliers[part.columnwise]), columnwise(part.columnwise) {
+    __device__ __forceinline__ PartRule(const QuantizeProblem& p, bool columnwise, const Nvfp4Tables& tables, const CodeTile& to)
+        : global(tables.globals[columnwise]), multipliers(tables.multipliers[columnwise]), columnwise(columnwise) {
         const int byte = chunk_of_lane() * (kChunk / 2);
         codes = to.codes + byte;
         line_bytes = uint32_t(to.line_bytes);
         bytes = (to.length + 1) / 2 - byte;
         lines = bytes > 0 ? to.lines : 0;
-        scale_byte = mxq::cuda::scale_byte(part);
+        scale_byte = mxq::cuda::scale_byte(part_of(p, columnwise));
     }
     __device__ __forceinline__ uint8_t* codes_of(int line) const { return codes + uint64_t(uint32_t(line)) * line_bytes; }
 };

@@ -48,7 +48,7 @@ constexpr bool kFitsBlocks = 5 * (sizeof(Shared) + 1024) <= 228 * 1024 && 4 * (s
 
 template <class Shared>
 __device__ __forceinline__ PartRule rule_of(const QuantizeProblem& p, bool columnwise, const Shared& shared) {
-    return PartRule(part_of(p, columnwise), shared.tables, shared.code_tile(p, columnwise));
+    return PartRule(p, columnwise, shared.tables, shared.code_tile(p, columnwise));
 }
 
 // Makes the tables of NVFP4's parts. A barrier must follow. Returns whether there are ties that go to even.

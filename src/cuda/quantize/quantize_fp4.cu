@@ -52,9 +52,8 @@ struct Rule : PartRule {
 template <class Rounding, class T>
 __device__ __forceinline__ Rule load_rule(const Arguments& a, bool columnwise, Shared<T>& shared) {
     const QuantizeProblem& p = a.problem;
-    const QuantizedPart& part = part_of(p, columnwise);
     const PartPlace& to = shared.place.parts[kRowwisePart + columnwise];
-    Rule rule{{part, shared.tables, to.codes}, part.transformed, shared.place.source.rows};
+    Rule rule{{p, columnwise, shared.tables, to.codes}, part_of(p, columnwise).transformed, shared.place.source.rows};
     if (columnwise) rule.rows -= chunk_of_lane() * kChunk & -p.tile.length;
     if constexpr (Rounding::chooses) rule.unit = can_estimate(rule.global) ? error_unit(rule.global) : bits_float(kNanBits);
     if constexpr (std::is_same_v<Rounding, RoundStochastic>) {
