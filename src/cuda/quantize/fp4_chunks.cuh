@@ -5,7 +5,7 @@
 //             |                                                              |
 //             +--------------------> values x multiplier --> 16 codes, 8 bytes --> eight lanes store 64 bytes of a line
 //
-// NVFP4 scales are bytes without a sign: what each stands for comes from tables of 128 entries for each part.
+// NVFP4 scales have no sign: tables of 128 entries for each part tell what a byte stands for.
 #pragma once
 #include "cuda/memory/beside.cuh"
 #include "cuda/quantize/amax.h"
@@ -71,14 +71,15 @@ struct PartRule {
     int scale_byte;
     bool columnwise;
 
-    __device__ __forceinline__ PartRule(const QuantizeProblem& p, bool columnwise, const Nvfp4Tables& tables, const CodeTile& to)
-        : global(tables.globals[columnwise]), multipliers(tables.multipliers[columnwise]), columnwise(columnwise) {
+    __device__ __forceinline__ PartRule(const QuantizeProblem& p, bool columnwise, const Nvfp4Tables& tables,
+                                        const CodeTile& to)
+        : global(tables.globals[columnwise]), multipliers(tables.multipliers[columnwise]),
+          line_bytes(uint32_t(to.line_bytes)), scale_byte(mxq::cuda::scale_byte(part_of(p, columnwise))),
+          columnwise(columnwise) {
         const int byte = chunk_of_lane() * (kChunk / 2);
         codes = to.codes + byte;
-        line_bytes = uint32_t(to.line_bytes);
         bytes = (to.length + 1) / 2 - byte;
         lines = bytes > 0 ? to.lines : 0;
-        scale_byte = mxq::cuda::scale_byte(part_of(p, columnwise));
     }
     __device__ __forceinline__ uint8_t* codes_of(int line) const { return codes + uint64_t(uint32_t(line)) * line_bytes; }
 };

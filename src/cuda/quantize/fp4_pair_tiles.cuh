@@ -7,8 +7,8 @@
 //     columnwise   16 words of two columns   -> 2 maxima -> 2 scales -> 16 codes of each, the same way
 //     scales       as bytes through shared memory, then as words in the layout's order
 //
-// One vote of a warp tells whether its NVFP4 blocks are plain: no element is NaN or comes out at 7 or above, and products may be
-// cut (CuttingMultiplier). The chunks of other blocks are made out of line, in fp32.
+// One vote of a warp tells whether its NVFP4 blocks are plain: no element is NaN or comes out at 7 or above, and products may
+// be cut (CuttingMultiplier). The chunks of other blocks are made out of line, in fp32.
 //
 // A kernel's Shared is a PairShared with code_tile(problem, columnwise), which tells where codes of a part go.
 #pragma once

@@ -19,8 +19,6 @@ struct ChunkCodes {
     uint2 codes;
 };
 
-// ---- To nearest ------------------------------------------------------------------------------------------------------
-
 struct RoundNearest {
     static constexpr bool chooses = false;  // between two scales
 
@@ -29,8 +27,6 @@ struct RoundNearest {
         return {nearest_codes(values, multiplier), nearest_codes(values + 8, multiplier)};
     }
 };
-
-// ---- Stochastic ------------------------------------------------------------------------------------------------------
 
 // Makes the keys of random numbers where there is a seed. A barrier must follow.
 __device__ __forceinline__ void put_keys(const QuantizeProblem& p, PhiloxKeys& keys) {
@@ -50,8 +46,6 @@ struct RoundStochastic {
                 stochastic_e2m1_codes(values + kChunk / 2, multiplier, random.words + 2)};
     }
 };
-
-// ---- Four over six ---------------------------------------------------------------------------------------------------
 
 // Errors of a chunk or more under both candidates.
 struct Errors {

@@ -1,16 +1,16 @@
-// quantize_fp4: any source to NVFP4 or MXFP4, in any of their scalings, roundings and layouts, with a random Hadamard transform.
+// quantize_fp4: any source to NVFP4 or MXFP4, in any of their scalings, roundings and layouts, with a Hadamard transform.
 //
-// The general kernel of both formats: quantize_fp4_pairs and quantize_fp4_groups take what aligned BF16 to nearest needs. A block
-// of threads takes a tile of 128 x 128 through shared memory (tile/shared_tile.cuh). A thread holds one chunk of 16 elements at a
-// time, in fp32: as many as a transform, a Philox counter and an NVFP4 block have.
+// The general kernel of both formats. quantize_fp4_pairs and quantize_fp4_groups take aligned BF16, rounded to nearest. A block
+// of threads takes a tile of 128 x 128 through shared memory (tile/shared_tile.cuh). A thread holds one chunk of 16 elements
+// at a time, in fp32: as many as a transform, a Philox counter and an NVFP4 block have.
 //
 //     rowwise      16 elements of a row     -> transform -> maximum -> scale -> 16 codes -> 8 bytes, eight lanes 64 in a row
 //     columnwise   16 elements of a column  -> the same, from the same tile
 //     square       before both: the maximum (and the better scale) of every 16 x 16, by the warp that holds its 16 rows
 //     scales       as bytes through shared memory, then as words in the layout's order
 //
-// Roundings are policies (fp4_rounding.cuh). Bytes an element: 2 or 4 read once, 0.56 written for each part. The kernel is bound
-// by arithmetic: about 20 operations an element for stochastic rounding or a transform, 25 for four over six.
+// Roundings are policies (fp4_rounding.cuh). Bytes an element: 2 or 4 read once, 0.56 written for each part. Arithmetic bounds
+// it: about 20 operations an element for stochastic rounding or a transform, 25 for four over six.
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
 #include "cuda/quantize/fp4_rounding.cuh"
@@ -170,21 +170,7 @@ __device__ __forceinline__ ChunkCodes quantize_chunk(const Arguments& a, const R
     return {scale, Rounding::codes(values, multiplier, draw)};
 }
 
-// Stores the lane's chunk of `line` of the tile as the part has it; all lanes of a warp call it.
-template <class Rounding, bool nvfp4, class T>
-__device__ __forceinline__ void emit_chunk(const Arguments& a, const Rule& rule, float (&values)[kChunk], int line, int cell,
-                                           Shared<T>& shared) {
-    const ChunkCodes chunk = quantize_chunk<Rounding, nvfp4>(a, rule, values, line, cell, shared);
-
-    // Transformed padding may be -0, but blocks of padding alone are zero.
-    const int row = rule.columnwise ? 0 : line;
-    const uint32_t mask = row >= rule.rows ? 0 : nvfp4 ? nvfp4_code_mask(chunk.scale) : code_mask<E2M1>(chunk.scale);
-    put_scale(shared.scales[rule.columnwise], line, rule.scale_byte, chunk.scale);
-    const uint2 masked{chunk.codes.x & mask, chunk.codes.y & mask};
-    if (line < rule.lines) store_chunk_codes(rule.codes_of(line), masked, rule.bytes, a.wide[rule.columnwise]);
-}
-
-// Makes a part.
+// Makes scales and codes of a part.
 template <class Rounding, bool nvfp4, bool columnwise, class T>
 __device__ __forceinline__ void emit_part(const Arguments& a, Shared<T>& shared) {
     const Rule rule = load_rule<Rounding>(a, columnwise, shared);
@@ -197,7 +183,13 @@ __device__ __forceinline__ void emit_part(const Arguments& a, Shared<T>& shared)
         float values[kChunk];
         if constexpr (columnwise) shared.tile.read_column(line, chunk, values);
         else rows.read(line - row_of_step(0), values);
-        emit_chunk<Rounding, nvfp4>(a, rule, values, line, cell, shared);
+        const auto [scale, codes] = quantize_chunk<Rounding, nvfp4>(a, rule, values, line, cell, shared);
+        put_scale(shared.scales[columnwise], line, rule.scale_byte, scale);
+        // Transformed padding may be -0, but blocks of padding alone are zero.
+        const int row = columnwise ? 0 : line;
+        const uint32_t mask = row >= rule.rows ? 0 : nvfp4 ? nvfp4_code_mask(scale) : code_mask<E2M1>(scale);
+        if (line < rule.lines)
+            store_chunk_codes(rule.codes_of(line), {codes.x & mask, codes.y & mask}, rule.bytes, a.wide[columnwise]);
     }
 }
 
@@ -258,16 +250,12 @@ constexpr KernelEntry<Key, Arguments> entry(FourOverSix four_over_six = FourOver
 }
 
 constexpr KernelEntry<Key, Arguments> kernels[] = {
-    entry<Bf16Source, RoundNearest, true>(),
-    entry<Bf16Source, RoundNearest, false>(),
-    entry<Bf16Source, RoundStochastic, true>(),
-    entry<Bf16Source, RoundStochastic, false>(),
+    entry<Bf16Source, RoundNearest, true>(),     entry<Bf16Source, RoundNearest, false>(),
+    entry<Bf16Source, RoundStochastic, true>(),  entry<Bf16Source, RoundStochastic, false>(),
+    entry<FloatSource, RoundNearest, true>(),    entry<FloatSource, RoundNearest, false>(),
+    entry<FloatSource, RoundStochastic, true>(), entry<FloatSource, RoundStochastic, false>(),
     entry<Bf16Source, RoundFourOverSix<false>, true>(FourOverSix::Mae),
     entry<Bf16Source, RoundFourOverSix<true>, true>(FourOverSix::Mse),
-    entry<FloatSource, RoundNearest, true>(),
-    entry<FloatSource, RoundNearest, false>(),
-    entry<FloatSource, RoundStochastic, true>(),
-    entry<FloatSource, RoundStochastic, false>(),
     entry<FloatSource, RoundFourOverSix<false>, true>(FourOverSix::Mae),
     entry<FloatSource, RoundFourOverSix<true>, true>(FourOverSix::Mse),
 };

@@ -1,7 +1,7 @@
-// quantize_fp4_groups: groups of rows of aligned BF16 to the columnwise part of NVFP4 or MXFP4, or to both, rounded to nearest.
+// quantize_fp4_groups: groups of rows of aligned BF16 to columns of NVFP4 or MXFP4, or to both parts, rounded to nearest.
 //
-// A block of threads takes 128 rows of whatever groups, in tiles of bands of 16 rows (NVFP4) or 32 (MXFP4), up to four tiles side
-// by side (tile/shared_bands.cuh). fp4_pair_tiles.cuh has the loops over a tile.
+// A block of threads takes 128 rows of whatever groups, in bands of 16 rows (NVFP4) or 32 (MXFP4), and up to four such tiles
+// side by side (tile/shared_bands.cuh). fp4_pair_tiles.cuh has the loops over a tile.
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
 #include "cuda/quantize/fp4_pair_tiles.cuh"
@@ -94,7 +94,7 @@ Reason declines(const Context& context, const QuantizeProblem& problem) {
     if (problem.tile.length != length) return "needs blocks of 16 (nvfp4) or 32 (mxfp4), found others";
     if (!has_one_amax(problem.columnwise) || (problem.has_rowwise && !has_one_amax(problem.rowwise)))
         return "needs one amax for all groups, found one for each";
-    if (!fits_shared_bands(problem)) return "needs short groups, or aligned lines of codes, and aligned swizzled scales, found others";
+    if (!fits_shared_bands(problem)) return "needs aligned swizzled scales, and short groups or aligned codes, found others";
     return needs_cuda(context);
 }
 

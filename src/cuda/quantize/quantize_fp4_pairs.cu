@@ -1,13 +1,11 @@
-// quantize_fp4_pairs: aligned BF16 to NVFP4 or MXFP4, rounded to nearest, in blocks of a row or a column, with and without groups.
+// quantize_fp4_pairs: aligned BF16 to NVFP4 or MXFP4, rounded to nearest, in blocks of a row or column, groups or none.
 //
 // A block of threads takes a tile of 128 x 128 through shared memory: fp4_pair_tiles.cuh has its loops. Without groups whole
 // tiles are on their way before a block does anything else (EarlyTiles).
 //
-// Bytes an element: 2 read once, 0.53 or 0.56 written for each part. One part takes as long as its bytes; both are bound by
-// arithmetic. Operations an element and part in the loops, as machine code for sm_90a counts them; half are the ALU's, which
-// issues at half the rate:
-//
-//     MXFP4   7 to 8        NVFP4   7        NVFP4, ties to even   9
+// Bytes an element: 2 read once, 0.53 or 0.56 written for each part. One part takes as long as its bytes. Both are bound by
+// arithmetic: 7 to 8 operations an element and part in the loops (machine code for sm_90a), 9 for NVFP4 where ties go to even.
+// Half of them are the ALU's, which issues at half the rate.
 //
 // The loops are short on purpose: the same from registers, unrolled, waits for instructions (a quarter slower). Blocks that
 // take tile after tile, the next one on its way while scales leave, are a tenth slower. A fifth block on a multiprocessor
