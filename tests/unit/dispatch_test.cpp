@@ -81,7 +81,8 @@ TEST_CASE("dispatch: in the lists, better implementations stand before those tha
         const char *verb, *better, *worse;
     };
     const Order orders[] = {
-        {"quantize", "quantize_rowwise", "quantize_fp4_pairs"},
+        {"quantize", "quantize_rowwise", "quantize_fp4_groups"},
+        {"quantize", "quantize_fp4_groups", "quantize_fp4_pairs"},
         {"quantize", "quantize_rowwise", "quantize_tile"},
         {"quantize", "quantize_fp4_pairs", "quantize_tile"},
         {"quantize", "quantize_fp4_pairs", "quantize_fp4"},

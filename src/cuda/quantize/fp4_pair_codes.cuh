@@ -1,4 +1,4 @@
-// E2M1 codes of elements that stay packed in pairs: to nearest and stochastic, of a row's 16 elements or of two columns'.
+// E2M1 codes, rounded to nearest, of BF16 elements that stay packed in pairs: 16 of a row, or 16 of each of two columns.
 //
 //     MXFP4, row        8 words -> 8 pairs of codes -> pack_nibble_pairs -> 2 words
 //     MXFP4, columns   16 words -> 16 pairs of codes, 4 to a word in either half -> 2 words of each column
@@ -26,12 +26,6 @@ __device__ __forceinline__ uint32_t eight_mx_codes(const uint32_t* words, float 
     return mask_nibbles(plain ? pack_nibble_pairs(pairs, words) : pack_nibble_pairs(pairs), factor);
 }
 
-// Returns a column's 16 codes, from four of each in the halves of words.
-__device__ __forceinline__ uint2 column_line(const uint32_t (&lines)[4], uint32_t halves, float factor) {
-    return {mask_nibbles(__byte_perm(lines[0], lines[1], halves), factor),
-            mask_nibbles(__byte_perm(lines[2], lines[3], halves), factor)};
-}
-
 // Makes the codes of two neighbouring columns.
 template <bool plain>
 __device__ __forceinline__ void mx_column_codes(const uint32_t (&words)[kChunk], float first, float second,
@@ -43,34 +37,34 @@ __device__ __forceinline__ void mx_column_codes(const uint32_t (&words)[kChunk],
         four_pairs<plain>(words + 4 * g, pair_factors(first, second), pairs);
         lines[g] = plain ? pack_nibble_lines(pairs, words + 4 * g) : pack_nibble_lines(pairs);
     }
-    codes[0] = column_line(lines, 0x5410, first);
-    codes[1] = column_line(lines, 0x7632, second);
+    codes[0] = {mask_nibbles(__byte_perm(lines[0], lines[1], 0x5410), first),
+                mask_nibbles(__byte_perm(lines[2], lines[3], 0x5410), first)};
+    codes[1] = {mask_nibbles(__byte_perm(lines[0], lines[1], 0x7632), second),
+                mask_nibbles(__byte_perm(lines[2], lines[3], 0x7632), second)};
 }
 
 // ---- NVFP4 -----------------------------------------------------------------------------------------------------------
 
-// Returns what round_cut takes, which the sign of a stored multiplier tells.
-__device__ __forceinline__ uint32_t ties_up(float stored) { return float_bits(stored) >> 31 ? 0 : kOneInBothHalves; }
-
-// Makes the codes of eight plain elements of a row, under a stored CuttingMultiplier.
-template <bool to_even>
-__device__ __forceinline__ uint32_t eight_nv_codes(const uint32_t* words, float stored) {
+// Makes the codes of eight plain elements under a stored CuttingMultiplier, whose sign tells how ties go: value(i) is one.
+template <bool to_even, class Value>
+__device__ __forceinline__ uint32_t eight_cut_codes(float stored, const Value& value) {
     float products[8];
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        products[2 * i] = multiply_rn(low_value(words[i]), fabsf(stored));
-        products[2 * i + 1] = multiply_rn(high_value(words[i]), fabsf(stored));
-    }
-    return encode_e2m1_cut<to_even>(products, ties_up(stored));
+    for (int i = 0; i < 8; i++) products[i] = multiply_rn(value(i), fabsf(stored));
+    return encode_e2m1_cut<to_even>(products, float_bits(stored) >> 31 ? 0 : kOneInBothHalves);
+}
+
+// Makes the codes of eight plain elements of a row.
+template <bool to_even>
+__device__ __forceinline__ uint32_t eight_nv_codes(const uint32_t* words, float stored) {
+    return eight_cut_codes<to_even>(
+        stored, [&](int i) { return i % 2 ? high_value(words[i / 2]) : low_value(words[i / 2]); });
 }
 
 // Makes the codes of eight plain elements of one of two neighbouring columns.
 template <bool to_even, bool upper>
 __device__ __forceinline__ uint32_t eight_column_codes(const uint32_t* words, float stored) {
-    float products[8];
-#pragma unroll
-    for (int i = 0; i < 8; i++) products[i] = multiply_rn(upper ? high_value(words[i]) : low_value(words[i]), fabsf(stored));
-    return encode_e2m1_cut<to_even>(products, ties_up(stored));
+    return eight_cut_codes<to_even>(stored, [&](int i) { return upper ? high_value(words[i]) : low_value(words[i]); });
 }
 
 // ---- Either ----------------------------------------------------------------------------------------------------------
@@ -94,36 +88,6 @@ __device__ __forceinline__ void column_codes(const uint32_t (&words)[kChunk], fl
     } else {
         mx_column_codes<fast>(words, low, high, codes);
     }
-}
-
-// ---- Stochastic codes ------------------------------------------------------------------------------------------------
-
-// Masks codes under a scale of NaN. NVFP4 codes under scale 0 are zeros with signs by themselves.
-template <bool nvfp4>
-__device__ __forceinline__ uint2 masked(uint2 codes, float multiplier) {
-    if constexpr (nvfp4)
-        return codes;
-    else
-        return {mask_nibbles(codes.x, multiplier), mask_nibbles(codes.y, multiplier)};
-}
-
-template <bool nvfp4>
-__device__ __forceinline__ uint2 stochastic_row_codes(const uint32_t (&words)[kPairs], float multiplier,
-                                                      const PhiloxWords& random) {
-    float values[kChunk];
-#pragma unroll
-    for (int i = 0; i < kPairs; i++) values[2 * i] = low_value(words[i]), values[2 * i + 1] = high_value(words[i]);
-    return masked<nvfp4>(stochastic_codes(values, multiplier, random), multiplier);
-}
-
-// Makes stochastic codes of one of two neighbouring columns.
-template <bool nvfp4>
-__device__ __forceinline__ uint2 stochastic_column_codes(const uint32_t (&words)[kChunk], bool upper, float multiplier,
-                                                         const PhiloxWords& random) {
-    float values[kChunk];
-#pragma unroll
-    for (int i = 0; i < kChunk; i++) values[i] = bits_float(__byte_perm(words[i], 0, upper ? 0x3244 : 0x1044));
-    return masked<nvfp4>(stochastic_codes(values, multiplier, random), multiplier);
 }
 
 }  // namespace mxq::cuda::fp4_pairs

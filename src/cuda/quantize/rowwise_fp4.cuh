@@ -225,7 +225,7 @@ __device__ __forceinline__ void store_nvfp4(const Vector<Bf16> (&vectors)[kReque
         const uint32_t amax = magnitude_of(maxima, k == 1);
         scales[k] = encode_nvfp4_scale(multiply_rn(bits_float(amax), table.global.encode_sixth));
         multipliers[k] = table.multipliers[scales[k] % kScaleBytes];
-        plain = plain && fp4_pairs::is_plain<Rounding::Nearest>(amax, {scales[k], multipliers[k]});
+        plain = plain && fp4_pairs::is_plain(amax, {scales[k], multipliers[k]});
     }
     requests.store_word(nv_word(scales));
     if (!__all_sync(kAllLanes, plain)) return store_any_nvfp4(vectors, scales, table.global, requests);
