@@ -12,7 +12,7 @@ fn main() {
         link_mxq(is_static);
         // What libmxq.a needs beside what Rust links; pkg-config tells it, the folder does not.
         if is_static {
-            ["stdc++", "m", "dl", "pthread", "rt"].map(link);
+            ["stdc++", "m", "dl", "pthread", "rt"].into_iter().for_each(link);
         }
         return;
     }
