@@ -5,7 +5,6 @@ use crate::options::QuantizeOptions;
 use crate::tensor::Tensor;
 use crate::verbs::{dequantize, gemm, quantize};
 use std::fmt;
-use std::ops::Deref;
 
 /// A quantized matrix with memory of its own: the rowwise part, with the default scaling.
 #[derive(Clone, PartialEq)]
@@ -16,17 +15,6 @@ pub struct Quantized {
     codes: Vec<u8>,
     scales: Scales,
     amax: Vec<f32>,
-}
-
-/// A tensor that verbs may read.
-struct ReadOnly<'a>(Tensor<'a>);
-
-impl<'a> Deref for ReadOnly<'a> {
-    type Target = Tensor<'a>;
-
-    fn deref(&self) -> &Tensor<'a> {
-        &self.0
-    }
 }
 
 /// The scales: bytes (E8M0 of MX, E4M3 of NVFP4), or f32 of FP8.
@@ -131,7 +119,7 @@ impl Quantized {
         let mut values = vec![0.0; self.rows * self.cols];
         let mut out = Tensor::new(Format::F32, self.rows as i64, self.cols as i64)?;
         out.set_data(&mut values)?;
-        dequantize(context, None, &*self.tensor()?, &mut out)?;
+        dequantize(context, None, &self.tensor()?, &mut out)?;
         Ok(values)
     }
 
@@ -140,22 +128,21 @@ impl Quantized {
         let mut values = vec![0.0; self.rows * other.rows];
         let mut d = Tensor::new(Format::F32, self.rows as i64, other.rows as i64)?;
         d.set_data(&mut values)?;
-        gemm(context, None, &*self.tensor()?, &*other.tensor()?, &mut d)?;
+        gemm(context, None, &self.tensor()?, &other.tensor()?, &mut d)?;
         Ok(values)
     }
 
     /// Its descriptor, for verbs that read it, such as a product with activations.
-    pub fn tensor(&self) -> Result<impl Deref<Target = Tensor<'_>>> {
+    pub fn tensor(&self) -> Result<Tensor<'_>> {
         let mut tensor = Tensor::new(self.format, self.rows as i64, self.cols as i64)?;
         match &self.scales {
             Scales::Bytes(scales) => tensor.set_const_part(Part::Rowwise, &self.codes, scales)?,
             Scales::Floats(scales) => tensor.set_const_part(Part::Rowwise, &self.codes, scales)?,
         };
         if !self.amax.is_empty() {
-            // SAFETY: a tensor that nobody can borrow mutably is not written.
-            unsafe { tensor.set_read_amax(Part::Rowwise, &self.amax)? };
+            tensor.set_const_amax(Part::Rowwise, &self.amax)?;
         }
-        Ok(ReadOnly(tensor))
+        Ok(tensor)
     }
 
     /// The format.

@@ -1,6 +1,6 @@
 use crate::elements::{of, of_mut, require_elements, Addresses, Element, End};
-use crate::enums::{Format, Part, Scaling, Scope};
-use crate::error::{check, Result};
+use crate::enums::{Format, Part, Scaling, Scope, Status};
+use crate::error::{check, Error, Result};
 use crate::handle::Handle;
 use mxq_sys as sys;
 use std::fmt;
@@ -37,7 +37,8 @@ use std::ptr;
 pub struct Tensor<'a> {
     handle: Handle<sys::mxq_tensor>,
     format: Format,
-    lists: [Addresses; 5], // of the data, and of the codes and scales of each part: the library reads them during a call
+    amax_is_const: [bool; 2], // of each part
+    lists: [Addresses; 5],    // of the data, and of the codes and scales of each part: the library reads them during a call
     buffers: PhantomData<&'a mut [u8]>,
 }
 
@@ -64,7 +65,7 @@ impl<'a> Tensor<'a> {
     }
 
     pub(crate) fn of_handle(handle: Handle<sys::mxq_tensor>, format: Format) -> Tensor<'a> {
-        Tensor { handle, format, lists: Default::default(), buffers: PhantomData }
+        Tensor { handle, format, amax_is_const: [false; 2], lists: Default::default(), buffers: PhantomData }
     }
 
     /// Which elements share a scale.
@@ -191,16 +192,26 @@ impl<'a> Tensor<'a> {
     /// The largest magnitude of a part, which verbs write or read.
     pub fn set_amax(&mut self, part: Part, amax: &'a mut [f32]) -> Result<&mut Self> {
         let (address, bytes) = of_mut(amax);
-        self.done(unsafe { sys::mxq_tensor_set_amax(self.handle.get(), part as i32, address.cast(), bytes) })
+        check(unsafe { sys::mxq_tensor_set_amax(self.handle.get(), part as i32, address.cast(), bytes) })?;
+        self.amax_is_const[part as usize - 1] = false;
+        Ok(self)
     }
 
-    /// The amax of a part that is only read.
-    ///
-    /// # Safety
-    /// No verb may write the tensor.
-    pub(crate) unsafe fn set_read_amax(&mut self, part: Part, amax: &'a [f32]) -> Result<&mut Self> {
+    /// The amax of a part that is only read, as [`set_const_part`](Tensor::set_const_part) sets codes and scales.
+    pub fn set_const_amax(&mut self, part: Part, amax: &'a [f32]) -> Result<&mut Self> {
         let (address, bytes) = of(amax);
-        self.done(sys::mxq_tensor_set_amax(self.handle.get(), part as i32, address.cast_mut().cast(), bytes))
+        check(unsafe { sys::mxq_tensor_set_amax(self.handle.get(), part as i32, address.cast_mut().cast(), bytes) })?;
+        self.amax_is_const[part as usize - 1] = true;
+        Ok(self)
+    }
+
+    /// Refuses an amax that is only read where a verb may write it.
+    pub(crate) fn require_amax_to_write(&self) -> Result<()> {
+        if !self.amax_is_const.contains(&true) {
+            return Ok(());
+        }
+        let message = format!("{self} has an amax that may only be read, expected one that this verb may write; call set_amax");
+        Err(Error::new(Status::InvalidArgument, message))
     }
 
     /// NVFP4: the decode scale of a part, in place of its amax.

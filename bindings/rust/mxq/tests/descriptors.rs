@@ -95,6 +95,23 @@ fn a_descriptor_forgets_the_buffers_of_an_earlier_call() -> Result<()> {
 }
 
 #[test]
+fn an_amax_that_is_only_read_is_not_written() -> Result<()> {
+    let cpu = Context::cpu()?;
+    let q = Quantized::new(&cpu, Format::Nvfp4, &numbers(16, 1), 1, 16)?;
+    let x = [100f32; 16];
+    let mut input = Tensor::new(Format::F32, 1, 16)?;
+    input.set_const_data(&x)?;
+    let mut out = q.tensor()?;
+    let expected = "nvfp4 1 x 16 1x16 rowwise has an amax that may only be read, expected one that this verb may write";
+    assert!(message(amax(&cpu, None, &input, &mut out)).contains(expected));
+    assert!(message(quantize(&cpu, None, &input, &mut out)).contains(expected));
+    let mut largest = [0f32];
+    amax(&cpu, None, &input, out.set_amax(Part::Rowwise, &mut largest)?)?;
+    assert_eq!(largest, [100.0]);
+    Ok(())
+}
+
+#[test]
 fn one_block_of_memory() -> Result<()> {
     let cpu = Context::cpu()?;
     let x = numbers(3 * 64, 4);
@@ -220,7 +237,7 @@ fn quantized_is_made_of_bytes_that_are_there() -> Result<()> {
         let mut sums = vec![0f32; 16];
         let mut out = Tensor::new(Format::F32, 4, 4)?;
         out.set_data(&mut sums)?;
-        gemm(&cpu, None, &input, &*loaded.tensor()?, &mut out)?;
+        gemm(&cpu, None, &input, &loaded.tensor()?, &mut out)?;
         assert!((sums[0] - x[..64].iter().map(|x| x * x).sum::<f32>()).abs() < 2.0, "{format:?}: {}", sums[0]);
     }
     let one = Quantized::from_parts(Format::Nvfp4, 1, 16, vec![0x22; 8], vec![0x38u8], Some(6.0 * 448.0))?;
