@@ -45,15 +45,17 @@ cpp() { # compiler standard program options
         LD_LIBRARY_PATH=$library_dir "$work/cpp"
 }
 cpp_refuses() { # compiler code message options: it does not compile, and the compiler says why
-    ! printf '#include <mxq/mxq.hpp>\nvoid f(mxq::tensor& t, double* d, float* f, char* c) { %s; (void)t, (void)d, (void)f, (void)c; }' "$2" |
-        "$1" -std=c++20 "${@:4}" -fsyntax-only -I"$prefix/include" -x c++ - 2>"$work/said" && cat "$work/said" && grep -qF "$3" "$work/said"
+    printf '#include <mxq/mxq.hpp>\nvoid f(mxq::tensor& t, double* d, float* f, char* c) { %s; (void)t, (void)d, (void)f, (void)c; }' \
+        "$2" >"$work/refused.cpp"
+    ! "$1" -std=c++20 "${@:4}" -fsyntax-only -I"$prefix/include" "$work/refused.cpp" 2>"$work/said" && cat "$work/said" &&
+        grep -qF "$3" "$work/said"
 }
 cpp_elements() { # compiler
-    local part='t.set_part(MXQ_PART_ROWWISE, std::span(%s, 1), std::span(%s, 1))'
-    ! cpp_refuses "$1" 't.set_data(std::span(f, 1)), t.set_part(MXQ_PART_ROWWISE, std::span(c, 1), std::span(f, 1))' "" &&
-        cpp_refuses "$1" 't.set_data(std::span(d, 1))' "elements are float for F32" &&
-        cpp_refuses "$1" "${part//%s/d}" "codes are bytes" && cpp_refuses "$1" "${part/%s/f}" "codes are bytes" &&
-        cpp_refuses "$1" "$(printf "$part" c d)" "scales are float for FP8"
+    local part="t.set_part(MXQ_PART_ROWWISE, std::span"
+    ! cpp_refuses "$1" "t.set_data(std::span(f, 1)), $part(c, 1), std::span(f, 1))" "" &&
+        cpp_refuses "$1" "t.set_data(std::span(d, 1))" "elements are float for F32" &&
+        cpp_refuses "$1" "$part(f, 1), std::span(f, 1))" "codes are bytes" &&
+        cpp_refuses "$1" "$part(c, 1), std::span(d, 1))" "scales are float for FP8"
 }
 readme_cpp() { # compiler: the program of README.md, as it says
     awk '/^```/ { if (inside) exit; inside = $0 == "```cpp"; next } inside' "$source/README.md" >"$work/experts.cpp" &&
@@ -112,10 +114,12 @@ check "MXQ_TESTS=ON without Catch2 is refused" refuses_tests
 # The installing step of tests/run.sh where no Python is, with an apt-get that only notes what it is asked for.
 installs_python() (
     # shellcheck source=/dev/null
-    mkdir "$work/bare" && find /usr/bin ! -type d -exec ln -s -t "$work/bare" {} + && rm -f "$work"/bare/{python3*,apt-get,sudo} && . "$source/examples/install_missing.sh" || return 1
+    mkdir "$work/bare" && find /usr/bin ! -type d -exec ln -s -t "$work/bare" {} + &&
+        rm -f "$work"/bare/{python3*,apt-get,sudo} && . "$source/examples/install_missing.sh" || return 1
     printf '#!/bin/sh\necho "$@" >>"%s"\n' "$work/asked" >"$work/bare/apt-get"
     printf '#!/bin/sh\nexec "$@"\n' >"$work/bare/sudo"
     chmod +x "$work/bare/apt-get" "$work/bare/sudo"
+    # shellcheck disable=SC2123  # it is the shell's, of this subshell
     PATH=$work/bare && hash -r && [[ $(missing_packages build) != *python* ]] && ! install_missing tests && cat "$work/asked" &&
         grep '^install .* python3 python3-venv$' "$work/asked"
 )
@@ -138,14 +142,15 @@ static_pkg_config() { # archive
 # would take from another object that has one of this name.
 static_names() { # archive
     nm -g --defined-only "$1" | awk 'NF == 3 { print $3 }' | sort >"$work/archived" && diff "$work/listed" "$work/archived" &&
-        readelf -gW "$1" >"$work/section_groups" && ! grep 'COMDAT' "$work/section_groups"
+        readelf -gW "$1" >"$work/section_groups" && ! grep 'group section \[' "$work/section_groups"
 }
 # A Rust program has the library inside, found in its folder or through pkg-config.
 static_rust() { # archive
     local crates=$source/bindings/rust/Cargo.toml folder
     folder=$(dirname "$1") && export CARGO_TARGET_DIR=$work/cargo
     MXQ_LIB_DIR=$folder cargo test --offline --quiet --manifest-path "$crates" --package mxq --features static &&
-        env -u MXQ_LIB_DIR PKG_CONFIG_PATH=$folder/pkgconfig cargo build --offline --quiet --manifest-path "$crates" --features static --example quantize &&
+        env -u MXQ_LIB_DIR PKG_CONFIG_PATH="$folder/pkgconfig" cargo build --offline --quiet --manifest-path "$crates" \
+            --features static --example quantize &&
         "$work/cargo/debug/examples/quantize" && ldd "$work/cargo/debug/examples/quantize" >"$work/needs" && ! grep mxq "$work/needs"
 }
 archives=()
@@ -173,7 +178,8 @@ for pair in "gcc g++" "clang clang++"; do
 done
 static_without_objcopy() { # only configured and archived anew, of objects that are there
     cmake "$work/static-gcc" -DCMAKE_OBJCOPY= 2>"$work/said" && grep -q "No objcopy was found" "$work/said" &&
-        rm -f "$work"/static-gcc/src/libmxq.a && cmake --build "$work/static-gcc" --target mxq && cmake --install "$work/static-gcc" --prefix "$work/plain" &&
+        rm -f "$work"/static-gcc/src/libmxq.a && cmake --build "$work/static-gcc" --target mxq &&
+        cmake --install "$work/static-gcc" --prefix "$work/plain" &&
         static_pkg_config "$(find "$work/plain" -name libmxq.a)"
 }
 if [ -d "$work/static-prefix-gcc" ] && command -v pkg-config >/dev/null; then

@@ -46,7 +46,7 @@ impl ContextOptions {
     /// Runs the work of the CPU on threads of the host: `parallel_for(count, task)` calls `task` up to `count` times, on any
     /// threads, and returns when all calls have returned. The context then starts no thread.
     ///
-    /// Count is 2 up to the number of threads. What no thread takes the calling one does, so that it may also call it less often.
+    /// Count is 2 up to the number of threads. The calling thread does what no other takes, so that fewer calls are fine too.
     /// Threads that call verbs at once call it at once. After a panic inside the library goes on with the work.
     ///
     /// ```

@@ -46,8 +46,8 @@ impl Descriptor {
         Ok(Tensor::of_handle(Handle::borrowed(self.tensor.as_raw()), self.tensor.format()))
     }
 
-    /// Clears every address that an earlier tensor was given. It cannot be done when that tensor is dropped, which a program may
-    /// leave out (`std::mem::forget`).
+    /// Clears every address that an earlier tensor was given. Its drop cannot do so, since a program may leave it out
+    /// (`std::mem::forget`).
     fn clear_buffers(&self) -> Result<()> {
         let (raw, format) = (self.tensor.as_raw(), self.tensor.format());
         // SAFETY: the handle is live, and NULL is no buffer.

@@ -7,8 +7,8 @@ use std::ptr;
 
 /// A type whose values are plain bytes, any bits of which are a value: numbers, and 16-bit floats of other crates.
 ///
-/// Setters compare its size with the elements of the format. Bytes (`u8`, `i8`) are taken for every format, as a checkpoint that
-/// is mapped gives them.
+/// Setters compare its size with the elements of the format. Bytes (`u8`, `i8`) are taken for every format, as a checkpoint
+/// that is mapped gives them.
 ///
 /// # Safety
 /// The type must be without padding and have no invalid bit patterns.
@@ -60,7 +60,7 @@ impl Format {
     }
 }
 
-/// Refuses elements of another size than the format's. Bytes are taken, and where none is expected the library refuses the call.
+/// Refuses elements of another size than the format's. Bytes are taken. Where nothing is expected the library refuses the call.
 pub(crate) fn require_elements<T: Element>(name: &str, format: Format, expected: Option<usize>) -> Result<()> {
     let size = size_of::<T>();
     let types = match expected {

@@ -11,8 +11,8 @@
 //! ```
 //!
 //! [`Quantized`] owns its memory and does the common things. [`Tensor`] is the C library's descriptor, with everything that it
-//! can be told; its lifetime is that of the buffers it was given. A [`Descriptor`] is made once and bound to buffers for each call. The verbs ([`quantize`], [`gemm`], ...) work on descriptors.
-//! What is refused is an [`Error`] with the library's message.
+//! can be told; its lifetime is that of the buffers it was given. A [`Descriptor`] is made once and bound to buffers for each
+//! call. The verbs ([`quantize`], [`gemm`], ...) work on tensors. What is refused is an [`Error`] with the library's message.
 //!
 //! Safe functions run on CPU contexts. Device memory has no lifetime that Rust can see: [`launch`] has the same verbs for CUDA
 //! contexts, with workspace and stream, and is unsafe.
