@@ -139,12 +139,12 @@ bool has_elements(mxq_format format) {
     return sizeof(T) == 1;
 }
 
-// Whether the elements are those of a format's scales. Bytes are of all.
+// Whether the elements are those of a format's scales. Bytes are of all. The C function refuses formats without scales.
 template <class T>
 bool has_scales(mxq_format format) {
     static_assert(std::is_trivially_copyable_v<T> && (sizeof(T) == 1 || (std::is_floating_point_v<T> && sizeof(T) == 4)),
                   "scales are float for FP8, and bytes for other formats");
-    return sizeof(T) == 1 || format == MXQ_FORMAT_FP8_E4M3 || format == MXQ_FORMAT_FP8_E5M2;
+    return sizeof(T) == 1 || format < MXQ_FORMAT_MXFP8_E4M3 || format > MXQ_FORMAT_NVFP4;
 }
 
 // What the elements of a plain format are; nullptr for a quantized one.

@@ -130,6 +130,7 @@ void check_elements() {
             std::string::npos,
         "scales of MX are no floats");
     expect(part(mx, codes) + part(fp8, floats) + part(fp8, bytes) == "", "scales of the format");
+    expect(part(bf16, floats).find("tensor is bf16, which has no parts") != std::string::npos, "a plain tensor has no part");
     expect(said([&] { mx.set_data(std::span(floats)); }).find("use mxq_tensor_set_part") != std::string::npos,
            "a quantized tensor has no data");
 }
