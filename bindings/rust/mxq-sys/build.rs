@@ -10,7 +10,7 @@ fn main() {
     if let Ok(folder) = env::var("MXQ_LIB_DIR") {
         link_folder(&folder);
         link_mxq(is_static);
-        // What libmxq.a needs beside what Rust links; pkg-config tells it, the folder does not.
+        // Libraries that libmxq.a needs in addition to those that Rust links. pkg-config would tell them.
         if is_static {
             ["stdc++", "m", "dl", "pthread", "rt"].into_iter().for_each(link);
         }
