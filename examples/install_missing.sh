@@ -1,6 +1,6 @@
 # To be sourced. `install_missing build|tests` installs missing packages with apt-get, and touches none if all are there.
 #   build   GCC >= 12 or Clang, CMake >= 3.25, make
-#   tests   those, and Catch2
+#   tests   those, Catch2, and Python >= 3.9 with what makes a virtual environment with pip
 
 compiles() { # C++20 source
     command -v "${CXX:-c++}" >/dev/null && echo "$1" | "${CXX:-c++}" -std=c++20 -fsyntax-only -x c++ - 2>/dev/null
@@ -22,12 +22,23 @@ has_catch2() {
         compiles '#include <catch2/catch_all.hpp>' || compiles '#include <catch2/catch.hpp>'
 }
 
-install_missing() {
-    local packages="" sudo=""
-    has_compiler || packages="$packages g++"
-    has_cmake || packages="$packages cmake"
-    command -v make >/dev/null || packages="$packages make"
-    [ "$1" = tests ] && { has_catch2 || packages="$packages catch2"; }
+has_python() {
+    command -v python3 >/dev/null &&
+        python3 -c 'import ctypes, ensurepip, sys, venv; sys.exit(sys.version_info < (3, 9))' 2>/dev/null
+}
+
+missing_packages() { # build|tests; each with a blank before it
+    has_compiler || printf ' g++'
+    has_cmake || printf ' cmake'
+    command -v make >/dev/null || printf ' make'
+    [ "$1" = tests ] || return 0
+    has_catch2 || printf ' catch2'
+    has_python || printf ' python3 python3-venv'
+}
+
+install_missing() { # build|tests
+    local packages sudo=""
+    packages=$(missing_packages "$1")
     [ -z "$packages" ] && return 0
 
     if ! command -v apt-get >/dev/null; then
@@ -48,8 +59,11 @@ install_missing() {
         echo "apt-get could not install$packages" >&2
         return 1
     fi
-    if ! has_compiler || ! has_cmake || { [ "$1" = tests ] && ! has_catch2; }; then
-        echo "The system's packages are too old: needed are GCC >= 12 or Clang, CMake >= 3.25 and, for tests, Catch2" >&2
+    hash -r
+    packages=$(missing_packages "$1")
+    if [ -n "$packages" ]; then
+        echo "Installed, but not found or too old:$packages. Needed are GCC >= 12 or Clang, CMake >= 3.25, make and, for tests," \
+            "Catch2 and Python >= 3.9 with venv and ensurepip, first on PATH" >&2
         return 1
     fi
 }

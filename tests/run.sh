@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # ./tests/run.sh [build-dir]
-# Installs what is missing to build (and only that), builds, runs every test, and ends with "N passed, N failed, N skipped".
+# Installs what is missing to build and to test (and only that), builds, runs every test, and ends with "N passed, N failed, N skipped".
 # Test programs run side by side, one for each core; the output of those that fail is shown at the end.
 #   MXQ_BUILD_DIR=dir         take a tree that is already built: no installing, no building
 #   MXQ_CMAKE_ARGS            more arguments for cmake

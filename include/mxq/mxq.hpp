@@ -10,7 +10,13 @@
 //
 // A member has the name of its function without the handle's prefix: tensor::set_scaling is mxq_tensor_set_scaling. Setters
 // return the object that they are called on, or the object itself where it has no name. Every class also gives its C handle,
-// get(), for functions that take one. The overloads with std::span need C++20.
+// get(), for functions that take one. The overloads with std::span need C++20. They compare the elements with the format:
+// float for F32, 16-bit types for F16 and BF16, and bytes for all.
+//
+// Without exceptions (-fno-exceptions) define MXQ_THROW(error) before this header is included, the same in every file of the
+// program: it gets an mxq::error. It may return: the call had no effect then, and an object that could not be made is empty.
+//
+//     #define MXQ_THROW(error) engine_failed((error).status(), (error).what())
 #ifndef MXQ_MXQ_HPP
 #define MXQ_MXQ_HPP
 
@@ -23,8 +29,16 @@
 #include <utility>
 
 #if __cplusplus >= 202002L
+#include <bit>
 #include <span>
 #include <type_traits>
+#endif
+
+#ifndef MXQ_THROW
+#ifndef __cpp_exceptions
+#error "mxq.hpp throws mxq::error. Without exceptions, define MXQ_THROW(error) before it is included, or use mxq.h."
+#endif
+#define MXQ_THROW(error) throw error
 #endif
 
 namespace mxq {
@@ -33,8 +47,9 @@ namespace mxq {
 class error : public std::runtime_error {
 public:
     // Takes the message of the call that returned the status, the last that failed on this thread.
-    explicit error(mxq_status status)
-        : std::runtime_error(std::string(mxq_status_name(status)) + ": " + mxq_last_error()), status_(status) {}
+    explicit error(mxq_status status) : error(status, mxq_last_error()) {}
+    error(mxq_status status, const std::string& message)
+        : std::runtime_error(std::string(mxq_status_name(status)) + ": " + message), status_(status) {}
     // Returns the status of the call.
     mxq_status status() const noexcept { return status_; }
 
@@ -44,7 +59,7 @@ private:
 
 // Throws an error unless the status is MXQ_STATUS_OK.
 inline void check(mxq_status status) {
-    if (status != MXQ_STATUS_OK) throw error(status);
+    if (status != MXQ_STATUS_OK) MXQ_THROW(error(status));
 }
 
 namespace detail {
@@ -103,6 +118,45 @@ protected:
         return out;
     }
 };
+
+#if __cplusplus >= 202002L
+// Whether a 16-bit float type has this format: the bits of 1 then have the value 1. Integers hold bits of either format.
+template <class T>
+bool is_16_bit(mxq_format format) {
+    if constexpr (!std::is_integral_v<T> && std::is_constructible_v<float, T>)
+        return static_cast<float>(std::bit_cast<T>(static_cast<uint16_t>(format == MXQ_FORMAT_F16 ? 0x3C00 : 0x3F80))) == 1;
+    else
+        return format == MXQ_FORMAT_F16 || format == MXQ_FORMAT_BF16;
+}
+
+// Whether the elements are those of a plain format. Bytes are of all, as a file gives them.
+template <class T>
+bool has_elements(mxq_format format) {
+    static_assert(std::is_trivially_copyable_v<T> && (sizeof(T) <= 2 || (std::is_floating_point_v<T> && sizeof(T) == 4)),
+                  "elements are float for F32, 16-bit types for F16 and BF16, or bytes");
+    if constexpr (sizeof(T) == 4) return format == MXQ_FORMAT_F32;
+    if constexpr (sizeof(T) == 2) return (format == MXQ_FORMAT_F16 || format == MXQ_FORMAT_BF16) && is_16_bit<T>(format);
+    return sizeof(T) == 1;
+}
+
+// Whether the elements are those of a format's scales. Bytes are of all. The C function refuses formats without scales.
+template <class T>
+bool has_scales(mxq_format format) {
+    static_assert(std::is_trivially_copyable_v<T> && (sizeof(T) == 1 || (std::is_floating_point_v<T> && sizeof(T) == 4)),
+                  "scales are float for FP8, and bytes for other formats");
+    return sizeof(T) == 1 || format < MXQ_FORMAT_MXFP8_E4M3 || format > MXQ_FORMAT_NVFP4;
+}
+
+// What the elements of a plain format are; nullptr for a quantized one.
+inline const char* element_text(mxq_format format) {
+    switch (format) {
+        case MXQ_FORMAT_F32: return "float";
+        case MXQ_FORMAT_F16: return "a 16-bit float such as _Float16, or uint16_t";
+        case MXQ_FORMAT_BF16: return "a 16-bit float such as __nv_bfloat16, or uint16_t";
+        default: return nullptr;
+    }
+}
+#endif
 
 }  // namespace detail
 
@@ -452,9 +506,10 @@ public:
     template <class T, size_t N>
     tensor& set_data(std::span<T, N> data) & {
         if constexpr (std::is_const_v<T>)
-            return set_const_data(data.data(), data.size_bytes());
-        else
-            return set_data(static_cast<void*>(data.data()), data.size_bytes());
+            return set_const_data(data);
+        else if (has_data<T>("set_data"))
+            set_data(static_cast<void*>(data.data()), data.size_bytes());
+        return *this;
     }
     template <class T, size_t N>
     tensor set_data(std::span<T, N> data) && {
@@ -462,7 +517,8 @@ public:
     }
     template <class T, size_t N>
     tensor& set_const_data(std::span<T, N> data) & {
-        return set_const_data(data.data(), data.size_bytes());
+        if (has_data<T>("set_const_data")) set_const_data(data.data(), data.size_bytes());
+        return *this;
     }
     template <class T, size_t N>
     tensor set_const_data(std::span<T, N> data) && {
@@ -473,8 +529,9 @@ public:
     tensor& set_part(mxq_part part, std::span<C, N> codes, std::span<S, M> scales) & {
         if constexpr (std::is_const_v<C> && std::is_const_v<S>)
             return set_const_part(part, codes, scales);
-        else
-            return set_part(part, codes.data(), codes.size_bytes(), scales.data(), scales.size_bytes());
+        else if (has_part<C, S>("set_part"))
+            set_part(part, codes.data(), codes.size_bytes(), scales.data(), scales.size_bytes());
+        return *this;
     }
     template <class C, size_t N, class S, size_t M>
     tensor set_part(mxq_part part, std::span<C, N> codes, std::span<S, M> scales) && {
@@ -482,7 +539,9 @@ public:
     }
     template <class C, size_t N, class S, size_t M>
     tensor& set_const_part(mxq_part part, std::span<C, N> codes, std::span<S, M> scales) & {
-        return set_const_part(part, codes.data(), codes.size_bytes(), scales.data(), scales.size_bytes());
+        if (has_part<C, S>("set_const_part"))
+            set_const_part(part, codes.data(), codes.size_bytes(), scales.data(), scales.size_bytes());
+        return *this;
     }
     template <class C, size_t N, class S, size_t M>
     tensor set_const_part(mxq_part part, std::span<C, N> codes, std::span<S, M> scales) && {
@@ -502,6 +561,28 @@ public:
 #endif
 
 private:
+#if __cplusplus >= 202002L
+    // Refuses elements that are not those of the format. The C function refuses data of a quantized tensor.
+    template <class T>
+    bool has_data(const char* setter) const {
+        const mxq_format format = get_format();
+        const char* expected = detail::element_text(format);
+        return !expected || detail::has_elements<std::remove_const_t<T>>(format) ||
+               refuse(setter, "data", sizeof(T), std::string(expected) + ", or bytes");
+    }
+    template <class C, class S>
+    bool has_part(const char* setter) const {
+        static_assert(std::is_trivially_copyable_v<C> && sizeof(C) == 1, "codes are bytes");
+        return detail::has_scales<std::remove_const_t<S>>(get_format()) || refuse(setter, "scales", sizeof(S), "bytes");
+    }
+    bool refuse(const char* setter, const char* what, size_t bytes, const std::string& expected) const {
+        const std::string text = std::string("mxq::tensor::") + setter + ": " + what + " has elements of another type, of " +
+                                 std::to_string(bytes) + " bytes, expected " + expected + " for " + describe() +
+                                 "; convert them, or check the format";
+        MXQ_THROW(error(MXQ_STATUS_INVALID_ARGUMENT, text));
+        return false;
+    }
+#endif
     template <class T>
     T got(mxq_status (*getter)(const mxq_tensor*, T*)) const {
         T value{};

@@ -77,17 +77,26 @@ fi
 
 # ---- Rust ------------------------------------------------------------------------------------------------------------
 
+blocks() { python3 "$source/tests/pages/blocks.py" "$@"; }
 rust() { (cd "$source/bindings/rust" && CARGO_TARGET_DIR=$work/cargo cargo "$@"); }
 rust_tests() {
     export MXQ_LIB_DIR=$build/src
     rust test --offline --quiet && rust run --offline --quiet --example quantize
 }
-rust_pkg_config() { # in a program of its own, with the code of the page
-    mkdir -p "$work/app/src" "$work/pc" && printf 'Name: libmxq\nDescription: x\nVersion: 0\nLibs: -L%s -lmxq\n' "$build/src" >"$work/pc/libmxq.pc" &&
+rust_pkg_config() { # in a program of its own, with the blocks of the pages, which print what the pages say
+    local page line number=0
+    mkdir -p "$work/app/src/bin" "$work/pc" && printf 'Name: libmxq\nDescription: x\nVersion: 0\nLibs: -L%s -lmxq\n' "$build/src" >"$work/pc/libmxq.pc" &&
         printf '[package]\nname = "app"\nversion = "0.1.0"\nedition = "2021"\n[dependencies]\nmxq = { path = "%s/bindings/rust/mxq" }\n' "$source" >"$work/app/Cargo.toml" &&
-        awk '/^```/ { if (inside) exit; inside = $0 == "```rust"; next } inside' "$source/bindings/rust/README.md" >"$work/app/src/main.rs" &&
-        (cd "$work/app" && unset MXQ_LIB_DIR && PKG_CONFIG_PATH=$work/pc LD_LIBRARY_PATH=$build/src CARGO_TARGET_DIR=$work/cargo cargo run --offline --quiet) |
-        grep -x 'Mxfp8E4m3 128 x 512 times Mxfp4 256 x 512, y\[0\] = -\?[0-9.]*'
+        blocks list rust >"$work/rust_blocks" || return 1
+    while read -r page line _; do
+        number=$((number + 1))
+        blocks code "$page" "$line" >"$work/app/src/bin/block$number.rs" && blocks printed "$page" "$line" >"$work/says" &&
+            (cd "$work/app" && unset MXQ_LIB_DIR && PKG_CONFIG_PATH=$work/pc LD_LIBRARY_PATH=$build/src CARGO_TARGET_DIR=$work/cargo cargo run --offline --quiet --bin "block$number" </dev/null) >"$work/printed" &&
+            if [ -s "$work/says" ]; then diff "$work/says" "$work/printed"; else
+                grep -x 'Mxfp8E4m3 128 x 512 times Mxfp4 256 x 512, y\[0\] = -\?[0-9.]*' "$work/printed"
+            fi || return 1
+    done <"$work/rust_blocks"
+    [ "$number" = 2 ]
 }
 rust_readme() ( # what README.md says after the library is built
     grep '^    c.*app/' "$source/README.md" >"$work/lines" && cat "$work/lines" && [ "$(wc -l <"$work/lines")" = 2 ] && mkdir "$work/clone" &&
@@ -108,9 +117,9 @@ else
         skip "the Rust crates: rustfmt" "it is not here"
     fi
     if command -v pkg-config >/dev/null; then
-        check "the program of bindings/rust/README.md, through pkg-config" rust_pkg_config
+        check "the programs of bindings/rust/README.md, through pkg-config" rust_pkg_config
     else
-        skip "the program of bindings/rust/README.md" "pkg-config is not here"
+        skip "the programs of bindings/rust/README.md" "pkg-config is not here"
     fi
 fi
 finish

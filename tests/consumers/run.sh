@@ -39,19 +39,46 @@ else
     skip "a C program through pkg-config" "pkg-config is not here"
 fi
 
-# Compiles and runs the C++ program with every compiler and language version that is here.
-cpp() { # compiler standard
-    "$1" "-std=$2" -Wall -Wextra -Wpedantic -Werror "$here/cpp/main.cpp" -o "$work/cpp" -I"$prefix/include" -L"$library_dir" -lmxq &&
+# Compiles and runs the C++ programs with every compiler and language version that is here.
+cpp() { # compiler standard program options
+    "$1" "-std=$2" "${@:4}" -Wall -Wextra -Wpedantic -Werror "$here/cpp/$3.cpp" -o "$work/cpp" -I"$prefix/include" -L"$library_dir" -lmxq &&
         LD_LIBRARY_PATH=$library_dir "$work/cpp"
 }
+cpp_refuses() { # compiler code message options: it does not compile, and the compiler says why
+    printf '#include <mxq/mxq.hpp>\nvoid f(mxq::tensor& t, double* d, float* f, char* c) { %s; (void)t, (void)d, (void)f, (void)c; }' \
+        "$2" >"$work/refused.cpp"
+    ! "$1" -std=c++20 "${@:4}" -fsyntax-only -I"$prefix/include" "$work/refused.cpp" 2>"$work/said" && cat "$work/said" &&
+        grep -qF "$3" "$work/said"
+}
+cpp_elements() { # compiler
+    local part="t.set_part(MXQ_PART_ROWWISE, std::span"
+    ! cpp_refuses "$1" "t.set_data(std::span(f, 1)), $part(c, 1), std::span(f, 1))" "" &&
+        cpp_refuses "$1" "t.set_data(std::span(d, 1))" "elements are float for F32" &&
+        cpp_refuses "$1" "$part(f, 1), std::span(f, 1))" "codes are bytes" &&
+        cpp_refuses "$1" "$part(c, 1), std::span(d, 1))" "scales are float for FP8"
+}
+readme_cpp() { # compiler: the program of README.md, as it says
+    awk '/^```/ { if (inside) exit; inside = $0 == "```cpp"; next } inside' "$source/README.md" >"$work/experts.cpp" &&
+        sed -n 's/^    c++ \(.*experts.cpp.*\)/\1/p' "$source/README.md" >"$work/arguments" && [ "$(wc -l <"$work/arguments")" = 1 ] &&
+        (cd "$work" && PKG_CONFIG_PATH=$library_dir/pkgconfig bash -ec "$1 $(cat arguments)" && LD_LIBRARY_PATH=$library_dir ./experts) |
+        grep -x '64 to 64'
+}
 for compiler in g++ clang++; do
+    if ! command -v "$compiler" >/dev/null; then
+        skip "mxq.hpp with $compiler" "$compiler is not here"
+        continue
+    fi
     for standard in c++17 c++20; do
-        if command -v "$compiler" >/dev/null; then
-            check "mxq.hpp with $compiler -std=$standard" cpp "$compiler" "$standard"
-        else
-            skip "mxq.hpp with $compiler -std=$standard" "$compiler is not here"
-        fi
+        check "mxq.hpp with $compiler -std=$standard" cpp "$compiler" "$standard" main
+        check "mxq.hpp with $compiler -std=$standard -fno-exceptions" cpp "$compiler" "$standard" no_exceptions -fno-exceptions
     done
+    check "mxq.hpp with $compiler: -fno-exceptions without MXQ_THROW is refused" cpp_refuses "$compiler" "" "define MXQ_THROW(error)" -fno-exceptions
+    check "mxq.hpp with $compiler: elements of no format are refused" cpp_elements "$compiler"
+    if command -v pkg-config >/dev/null; then
+        check "README.md's program with $compiler" readme_cpp "$compiler"
+    else
+        skip "README.md's program with $compiler" "pkg-config is not here"
+    fi
 done
 
 installed_pages() {
@@ -84,30 +111,81 @@ refuses_tests() { # where Catch2 is missing, and says what to do
 }
 check "MXQ_TESTS=ON without Catch2 is refused" refuses_tests
 
-# The static library, without CUDA, which is faster. A C program links it though it is C++ inside.
-static_prefix=$work/static-prefix
-static_library() {
-    cmake -S "$source" -B "$work/static" -DBUILD_SHARED_LIBS=OFF -DMXQ_CUDA=OFF -DMXQ_TESTS=OFF -DMXQ_EXAMPLES=OFF -DCMAKE_BUILD_TYPE=Debug &&
-        cmake --build "$work/static" --parallel "$(nproc)" && cmake --install "$work/static" --prefix "$static_prefix" &&
-        "$static_prefix/bin/mxq-info" && [ -z "$(find "$static_prefix" -name '*.so*')" ]
+# The installing step of tests/run.sh where no Python is, with an apt-get that only notes what it is asked for.
+installs_python() (
+    # shellcheck source=/dev/null
+    mkdir "$work/bare" && find /usr/bin ! -type d -exec ln -s -t "$work/bare" {} + &&
+        rm -f "$work"/bare/{python3*,apt-get,sudo} && . "$source/examples/install_missing.sh" || return 1
+    printf '#!/bin/sh\necho "$@" >>"%s"\n' "$work/asked" >"$work/bare/apt-get"
+    printf '#!/bin/sh\nexec "$@"\n' >"$work/bare/sudo"
+    chmod +x "$work/bare/apt-get" "$work/bare/sudo"
+    # shellcheck disable=SC2123  # it is the shell's, of this subshell
+    PATH=$work/bare && hash -r && [[ $(missing_packages build) != *python* ]] && ! install_missing tests && cat "$work/asked" &&
+        grep '^install .* python3 python3-venv$' "$work/asked"
+)
+check "tests/run.sh installs Python where it is missing" installs_python
+
+# The static library, without CUDA, which is faster, with both compilers: CMake takes the linker and the objcopy of each. A C
+# program links it though it is C++ inside.
+static_library() { # c-compiler c++-compiler
+    cmake -S "$source" -B "$work/static-$1" -DCMAKE_C_COMPILER="$1" -DCMAKE_CXX_COMPILER="$2" -DBUILD_SHARED_LIBS=OFF -DMXQ_CUDA=OFF \
+        -DMXQ_TESTS=OFF -DMXQ_EXAMPLES=OFF -DCMAKE_BUILD_TYPE=Debug &&
+        cmake --build "$work/static-$1" --parallel "$(nproc)" && cmake --install "$work/static-$1" --prefix "$work/static-prefix-$1" &&
+        "$work/static-prefix-$1/bin/mxq-info" && [ -z "$(find "$work/static-prefix-$1" -name '*.so*')" ]
 }
-if check "a static library with BUILD_SHARED_LIBS=OFF" static_library; then
-    archive=$(find "$static_prefix" -name libmxq.a)
-    check "static: a C program through find_package(mxq)" find_package "$static_prefix"
-    static_pkg_config() {
-        local flags
-        flags=$(PKG_CONFIG_PATH=$(dirname "$archive")/pkgconfig pkg-config --static --cflags --libs libmxq) &&
-            "${CC:-cc}" -std=c99 "$here/program/main.c" -o "$work/static-pc" $flags && "$work/static-pc"
-    }
-    if command -v pkg-config >/dev/null; then
-        check "static: a C program through pkg-config" static_pkg_config
-    else
-        skip "static: a C program through pkg-config" "pkg-config is not here"
+static_pkg_config() { # archive
+    local flags
+    flags=$(PKG_CONFIG_PATH=$(dirname "$1")/pkgconfig pkg-config --static --cflags --libs libmxq) &&
+        "${CC:-cc}" -std=c99 "$here/program/main.c" -o "$work/static-pc" $flags && "$work/static-pc"
+}
+# No other name is global, of whatever kind, so that none can meet one of the program. No section is of a group, which a linker
+# would take from another object that has one of this name.
+static_names() { # archive
+    nm -g --defined-only "$1" | awk 'NF == 3 { print $3 }' | sort >"$work/archived" && diff "$work/listed" "$work/archived" &&
+        readelf -gW "$1" >"$work/section_groups" && ! grep 'group section \[' "$work/section_groups"
+}
+# A Rust program has the library inside, found in its folder or through pkg-config.
+static_rust() { # archive
+    local crates=$source/bindings/rust/Cargo.toml folder
+    folder=$(dirname "$1") && export CARGO_TARGET_DIR=$work/cargo
+    MXQ_LIB_DIR=$folder cargo test --offline --quiet --manifest-path "$crates" --package mxq --features static &&
+        env -u MXQ_LIB_DIR PKG_CONFIG_PATH="$folder/pkgconfig" cargo build --offline --quiet --manifest-path "$crates" \
+            --features static --example quantize &&
+        "$work/cargo/debug/examples/quantize" && ldd "$work/cargo/debug/examples/quantize" >"$work/needs" && ! grep mxq "$work/needs"
+}
+archives=()
+for pair in "gcc g++" "clang clang++"; do
+    if ! command -v "${pair% *}" >/dev/null || ! command -v "${pair#* }" >/dev/null; then
+        skip "a static library with $pair" "they are not here"
+        continue
     fi
-    # No other name is global, of whatever kind, so that none can meet one of the program.
-    static_names() {
-        nm -g --defined-only "$archive" | awk 'NF == 3 { print $3 }' | sort >"$work/archived" && diff "$work/listed" "$work/archived"
-    }
+    # shellcheck disable=SC2086  # two words
+    check "a static library with BUILD_SHARED_LIBS=OFF and $pair" static_library $pair || continue
+    prefix_of_pair=$work/static-prefix-${pair% *}
+    archive=$(find "$prefix_of_pair" -name libmxq.a)
+    archives+=("$archive")
+    check "static, $pair: a C program through find_package(mxq)" find_package "$prefix_of_pair"
+    if command -v pkg-config >/dev/null; then
+        check "static, $pair: a C program through pkg-config" static_pkg_config "$archive"
+    else
+        skip "static, $pair: a C program through pkg-config" "pkg-config is not here"
+    fi
+    if command -v pkg-config >/dev/null && command -v cargo >/dev/null; then
+        check "static, $pair: the Rust crates with the feature static" static_rust "$archive"
+    else
+        skip "static, $pair: the Rust crates with the feature static" "pkg-config and cargo are not here"
+    fi
+done
+static_without_objcopy() { # only configured and archived anew, of objects that are there
+    cmake "$work/static-gcc" -DCMAKE_OBJCOPY= 2>"$work/said" && grep -q "No objcopy was found" "$work/said" &&
+        rm -f "$work"/static-gcc/src/libmxq.a && cmake --build "$work/static-gcc" --target mxq &&
+        cmake --install "$work/static-gcc" --prefix "$work/plain" &&
+        static_pkg_config "$(find "$work/plain" -name libmxq.a)"
+}
+if [ -d "$work/static-prefix-gcc" ] && command -v pkg-config >/dev/null; then
+    check "static: without objcopy it is made with a warning" static_without_objcopy
+else
+    skip "static: without objcopy it is made with a warning" "needs gcc and pkg-config"
 fi
 
 python() {
@@ -139,7 +217,9 @@ same_names() {
 check "exports exactly the names of src/libmxq.map" same_names
 only_ours() { ! grep -v '^mxq_' "$work/exported"; }
 check "every exported name starts with mxq_" only_ours
-[ -z "${archive:-}" ] || check "static: exactly the same names are global" static_names
+for archive in "${archives[@]}"; do
+    check "static: exactly the same names are global in ${archive#"$work"/}" static_names "$archive"
+done
 # Lists the functions that the header declares with MXQ_API, some of them on two lines.
 header_names() {
     tr '\n' ' ' <"$source/include/mxq/mxq.h" | grep -oE 'MXQ_API [^;]*\(' | grep -oE '\bmxq_[a-z0-9_]+\(' | tr -d '(' | sort -u >"$work/header" &&

@@ -2,6 +2,7 @@
 #include <mxq/mxq.hpp>
 
 #include <cmath>
+#include <cstddef>
 #include <cstdio>
 #include <string>
 #include <type_traits>
@@ -72,6 +73,71 @@ void check_setters() {
     expect(tensor.get_row_stride() == cols + 8, "a tensor that began without a name");
 }
 
+#if __cplusplus >= 202002L
+// Returns what the setter says of these elements, "" where it takes them.
+template <class Set>
+std::string said(const Set& set) {
+    try {
+        set();
+        return "";
+    } catch (const mxq::error& error) {
+        return error.what();
+    }
+}
+
+// A float of 16 bits as libraries have them: a class that becomes a float.
+template <int shift>
+struct Half {
+    uint16_t bits;
+    explicit operator float() const {
+        return shift == 16 ? std::bit_cast<float>(uint32_t{bits} << 16) : bits == 0x3C00 ? 1.0f : 0.0f;
+    }
+};
+using Bfloat16 = Half<16>;
+using Float16 = Half<13>;
+
+void check_elements() {
+    std::vector<float> floats(rows * cols);
+    std::vector<uint16_t> integers(rows * cols);
+    std::vector<Bfloat16> bfloats(rows * cols);
+    std::vector<Float16> halves(rows * cols);
+    std::vector<std::byte> bytes(rows * cols * 4);
+    mxq::tensor f32(MXQ_FORMAT_F32, rows, cols), f16(MXQ_FORMAT_F16, rows, cols), bf16(MXQ_FORMAT_BF16, rows, cols);
+    const auto set = [&](mxq::tensor& tensor, auto& values) { return said([&] { tensor.set_data(std::span(values)); }); };
+    expect(
+        set(bf16, floats) ==
+            "MXQ_STATUS_INVALID_ARGUMENT: mxq::tensor::set_data: data has elements of another type, of 4 bytes, expected a "
+            "16-bit float such as __nv_bfloat16, or uint16_t, or bytes for bf16 4 x 64; convert them, or check the format",
+        "floats are not BF16");
+    expect(!bf16.get_data().data, "a setter that refuses sets nothing");
+    expect(set(f32, integers) != "" && set(f32, bfloats) != "", "numbers of 16 bits are not F32");
+    expect(set(bf16, halves) != "" && set(f16, bfloats) != "" && set(f16, floats) != "", "F16 is not BF16");
+    expect(said([&] { bf16.set_const_data(std::span<const float>(floats)); }).find("set_const_data: data has") !=
+               std::string::npos,
+           "const floats are not BF16");
+    expect(set(f32, floats) + set(bf16, bfloats) + set(f16, halves) + set(bf16, integers) + set(f16, integers) == "",
+           "elements of the format");
+    expect(set(f32, bytes) + set(bf16, bytes) + set(f16, bytes) == "", "bytes are of every format");
+
+    std::vector<uint8_t> codes(rows * cols);
+    mxq::tensor mx(MXQ_FORMAT_MXFP8_E4M3, rows, cols), fp8(MXQ_FORMAT_FP8_E4M3, rows, cols);
+    const auto part = [&](mxq::tensor& tensor, auto& scales) {
+        return said([&] { tensor.set_part(MXQ_PART_ROWWISE, std::span(codes), std::span(scales)); }) +
+               said([&] { tensor.set_const_part(MXQ_PART_ROWWISE, std::span(codes), std::span(scales)); });
+    };
+    expect(
+        part(mx, floats).find("set_part: scales has elements of another type, of 4 bytes, expected bytes for mxfp8_e4m3") !=
+            std::string::npos,
+        "scales of MX are no floats");
+    expect(part(mx, codes) + part(fp8, floats) + part(fp8, bytes) == "", "scales of the format");
+    expect(part(bf16, floats).find("tensor is bf16, which has no parts") != std::string::npos, "a plain tensor has no part");
+    expect(said([&] { mx.set_data(std::span(floats)); }).find("use mxq_tensor_set_part") != std::string::npos,
+           "a quantized tensor has no data");
+}
+#else
+void check_elements() {}  // std::span is not here
+#endif
+
 void check_errors(const mxq::context& cpu) {
     mxq::tensor x(MXQ_FORMAT_F32, rows, cols), other(MXQ_FORMAT_MXFP8_E4M3, rows, cols + 32);
     other.set_part(MXQ_PART_ROWWISE, nullptr, 0, nullptr, 0);
@@ -134,7 +200,8 @@ int main() {
         expect(q.scales == std::vector<uint8_t>({119, 119, 120, 120, 120, 120, 121, 121}), "scales");
         check_product(cpu, q);
         check_setters();
-    check_errors(cpu);
+        check_elements();
+        check_errors(cpu);
         check_handles(cpu);
     } catch (const std::exception& error) {
         expect(false, error.what());

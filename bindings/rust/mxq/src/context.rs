@@ -1,3 +1,4 @@
+use crate::context_options::{ContextOptions, ParallelFor};
 use crate::enums::{Device, Status};
 use crate::error::{check, text, Error, Result};
 use mxq_sys as sys;
@@ -8,6 +9,7 @@ use std::ptr;
 pub struct Context {
     raw: *mut sys::mxq_context,
     device: Device,
+    _parallel_for: Option<ParallelFor>, // the library may call it until the context is destroyed
 }
 
 // SAFETY: the header promises that a context may be used from many threads at once, and destroyed by any.
@@ -18,32 +20,26 @@ unsafe impl Sync for Context {}
 impl Context {
     /// The CPU, with as many threads as the process may use.
     pub fn cpu() -> Result<Context> {
-        Context::create(Device::Cpu, 0, ptr::null())
+        Context::new(Device::Cpu, 0, None)
     }
 
     /// The CPU, with this many threads, the calling one included.
     pub fn cpu_with_threads(threads: i32) -> Result<Context> {
-        let mut options = ptr::null_mut();
-        // SAFETY: the options are created, used and destroyed here.
-        unsafe {
-            check(sys::mxq_context_options_create(&mut options))?;
-            let made = check(sys::mxq_context_options_set_threads(options, threads))
-                .and_then(|()| Context::create(Device::Cpu, 0, options));
-            sys::mxq_context_options_destroy(options);
-            made
-        }
+        Context::new(Device::Cpu, 0, Some(ContextOptions::new()?.set_threads(threads)?))
     }
 
     /// A CUDA device. Its verbs are those of [`launch`](crate::launch).
     pub fn cuda(ordinal: i32) -> Result<Context> {
-        Context::create(Device::Cuda, ordinal, ptr::null())
+        Context::new(Device::Cuda, ordinal, None)
     }
 
-    fn create(device: Device, ordinal: i32, options: *const sys::mxq_context_options) -> Result<Context> {
+    /// A device with options; the ordinal of a CPU is 0.
+    pub fn new(device: Device, ordinal: i32, options: Option<&ContextOptions>) -> Result<Context> {
         let mut raw = ptr::null_mut();
+        let given = options.map_or(ptr::null(), |options| options.as_raw() as *const _);
         // SAFETY: options are NULL or live.
-        check(unsafe { sys::mxq_context_create(device as i32, ordinal, options, &mut raw) })?;
-        Ok(Context { raw, device })
+        check(unsafe { sys::mxq_context_create(device as i32, ordinal, given, &mut raw) })?;
+        Ok(Context { raw, device, _parallel_for: options.and_then(ContextOptions::parallel_for) })
     }
 
     /// One line about the device, such as "CPU, 8 threads, avx2".

@@ -11,29 +11,40 @@
 //! ```
 //!
 //! [`Quantized`] owns its memory and does the common things. [`Tensor`] is the C library's descriptor, with everything that it
-//! can be told; its lifetime is that of the buffers it was given. The verbs ([`quantize`], [`gemm`], ...) work on descriptors.
-//! What is refused is an [`Error`] with the library's message.
+//! can be told; its lifetime is that of the buffers it was given. A [`Descriptor`] is made once and bound to buffers for each
+//! call. The verbs ([`quantize`], [`gemm`], ...) work on tensors. What is refused is an [`Error`] with the library's message.
 //!
 //! Safe functions run on CPU contexts. Device memory has no lifetime that Rust can see: [`launch`] has the same verbs for CUDA
 //! contexts, with workspace and stream, and is unsafe.
 #![warn(missing_docs)]
 
 mod context;
+mod context_options;
+mod descriptor;
+mod elements;
 mod enums;
 mod error;
+mod handle;
 pub mod launch;
+mod log;
+mod memory;
 mod options;
 mod quantized;
 mod tensor;
 mod verbs;
 
 pub use context::Context;
+pub use context_options::ContextOptions;
+pub use descriptor::Descriptor;
+pub use elements::{Element, End};
 pub use enums::*;
 pub use error::{Error, Result};
+pub use log::{reset_log, set_log};
+pub use memory::Memory;
 pub use mxq_sys as sys;
 pub use options::{GemmOptions, QuantizeOptions};
-pub use quantized::Quantized;
-pub use tensor::{Element, Tensor};
+pub use quantized::{Quantized, Scales};
+pub use tensor::Tensor;
 pub use verbs::*;
 
 /// The version of the library that was loaded, such as "0.2.0".

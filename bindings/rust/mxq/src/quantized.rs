@@ -1,6 +1,6 @@
 use crate::context::Context;
-use crate::enums::{Format, Part};
-use crate::error::Result;
+use crate::enums::{Format, Part, Status};
+use crate::error::{Error, Result};
 use crate::options::QuantizeOptions;
 use crate::tensor::Tensor;
 use crate::verbs::{dequantize, gemm, quantize};
@@ -19,9 +19,23 @@ pub struct Quantized {
 
 /// The scales: bytes (E8M0 of MX, E4M3 of NVFP4), or f32 of FP8.
 #[derive(Clone, Debug, PartialEq)]
-enum Scales {
+pub enum Scales {
+    /// E8M0 of MX, or E4M3 of NVFP4.
     Bytes(Vec<u8>),
+    /// FP8.
     Floats(Vec<f32>),
+}
+
+impl From<Vec<u8>> for Scales {
+    fn from(scales: Vec<u8>) -> Scales {
+        Scales::Bytes(scales)
+    }
+}
+
+impl From<Vec<f32>> for Scales {
+    fn from(scales: Vec<f32>) -> Scales {
+        Scales::Floats(scales)
+    }
 }
 
 impl Quantized {
@@ -58,8 +72,46 @@ impl Quantized {
             out.set_amax(Part::Rowwise, &mut made.amax)?;
         }
         quantize(context, options, &input, &mut out)?;
-        drop(out);
         Ok(made)
+    }
+
+    /// Takes codes and scales that are there, as a checkpoint stores them, row-major and with the default scaling.
+    ///
+    /// `amax` is the number above the scales of NVFP4, and None for other formats. A checkpoint that has a decode scale in its
+    /// place needs [`Tensor::set_decode_scale`].
+    pub fn from_parts(
+        format: Format,
+        rows: usize,
+        cols: usize,
+        codes: Vec<u8>,
+        scales: impl Into<Scales>,
+        amax: Option<f32>,
+    ) -> Result<Quantized> {
+        let scales = scales.into();
+        let sizes = Tensor::new(format, rows as i64, cols as i64)?;
+        let (code_bytes, scale_bytes) = sizes.required_bytes(Part::Rowwise)?;
+        let scale_size = format.scale_bytes().ok_or_else(|| {
+            refusal(Status::InvalidArgument, format!("format is {format:?}, expected one that has codes and scales"))
+        })?;
+        let (kind, of_kind) = match &scales {
+            Scales::Bytes(scales) => ("bytes", (scale_size == 1).then_some(scales.len())),
+            Scales::Floats(scales) => ("f32", (scale_size == 4).then_some(scales.len())),
+        };
+        let count = of_kind.ok_or_else(|| {
+            let expected = if scale_size == 1 { "Vec<u8>" } else { "Vec<f32>" };
+            refusal(Status::InvalidArgument, format!("scales are {kind}, expected {expected} for {format:?}"))
+        })?;
+        for (name, got, expected) in [("codes", codes.len(), code_bytes), ("scales", count, scale_bytes / scale_size)] {
+            if got != expected {
+                let message = format!("{name} has {got} elements, expected {expected} for {format:?} {rows} x {cols}");
+                return Err(refusal(Status::ShapeMismatch, message));
+            }
+        }
+        if amax.is_some() != (format == Format::Nvfp4) {
+            let (expected, got) = if amax.is_some() { ("None", "a number") } else { ("a number", "None") };
+            return Err(refusal(Status::InvalidArgument, format!("amax is {got}, expected {expected} for {format:?}")));
+        }
+        Ok(Quantized { format, rows, cols, codes, scales, amax: amax.into_iter().collect() })
     }
 
     /// The values.
@@ -67,10 +119,7 @@ impl Quantized {
         let mut values = vec![0.0; self.rows * self.cols];
         let mut out = Tensor::new(Format::F32, self.rows as i64, self.cols as i64)?;
         out.set_data(&mut values)?;
-        // A verb that only reads takes the amax to read, but its setter is one for writers too.
-        let mut amax = self.amax.clone();
-        dequantize(context, None, &self.describe(&mut amax)?, &mut out)?;
-        drop(out);
+        dequantize(context, None, &self.tensor()?, &mut out)?;
         Ok(values)
     }
 
@@ -79,21 +128,19 @@ impl Quantized {
         let mut values = vec![0.0; self.rows * other.rows];
         let mut d = Tensor::new(Format::F32, self.rows as i64, other.rows as i64)?;
         d.set_data(&mut values)?;
-        let (mut left, mut right) = (self.amax.clone(), other.amax.clone());
-        gemm(context, None, &self.describe(&mut left)?, &other.describe(&mut right)?, &mut d)?;
-        drop(d);
+        gemm(context, None, &self.tensor()?, &other.tensor()?, &mut d)?;
         Ok(values)
     }
 
-    /// The descriptor, to read.
-    fn describe<'a>(&'a self, amax: &'a mut [f32]) -> Result<Tensor<'a>> {
+    /// Its descriptor, for verbs that read it, such as a product with activations.
+    pub fn tensor(&self) -> Result<Tensor<'_>> {
         let mut tensor = Tensor::new(self.format, self.rows as i64, self.cols as i64)?;
         match &self.scales {
             Scales::Bytes(scales) => tensor.set_const_part(Part::Rowwise, &self.codes, scales)?,
             Scales::Floats(scales) => tensor.set_const_part(Part::Rowwise, &self.codes, scales)?,
         };
-        if !amax.is_empty() {
-            tensor.set_amax(Part::Rowwise, amax)?;
+        if !self.amax.is_empty() {
+            tensor.set_const_amax(Part::Rowwise, &self.amax)?;
         }
         Ok(tensor)
     }
@@ -123,6 +170,10 @@ impl Quantized {
             Scales::Floats(scales) => Some(scales),
         }
     }
+}
+
+fn refusal(status: Status, what: String) -> Error {
+    Error::new(status, format!("Quantized::from_parts: {what}"))
 }
 
 impl fmt::Display for Quantized {

@@ -38,9 +38,15 @@ fn plan(query: impl FnOnce(*mut *mut sys::mxq_plan) -> sys::mxq_status) -> Resul
     }
 }
 
+/// Refuses what a safe verb may not do: work that goes on after the call, and writing to an amax that was borrowed to read.
+fn ready(context: &Context, out: &Tensor) -> Result<()> {
+    context.synchronous()?;
+    out.require_amax_to_write()
+}
+
 /// Quantizes `input` into every declared part of `out`.
 pub fn quantize(context: &Context, options: Option<&QuantizeOptions>, input: &Tensor, out: &mut Tensor) -> Result<()> {
-    context.synchronous()?;
+    ready(context, out)?;
     // SAFETY: descriptors and options borrow their buffers, and the work of a CPU context is done when the call returns.
     unsafe { launch::quantize(context, options, input, out, Launch::NONE) }
 }
@@ -54,7 +60,7 @@ pub fn quantize_query(context: &Context, options: Option<&QuantizeOptions>, inpu
 
 /// Quantizes a quantized tensor to another format or other parts.
 pub fn requantize(context: &Context, options: Option<&QuantizeOptions>, input: &Tensor, out: &mut Tensor) -> Result<()> {
-    context.synchronous()?;
+    ready(context, out)?;
     // SAFETY: descriptors and options borrow their buffers, and the work of a CPU context is done when the call returns.
     unsafe { launch::requantize(context, options, input, out, Launch::NONE) }
 }
@@ -68,7 +74,7 @@ pub fn requantize_query(context: &Context, options: Option<&QuantizeOptions>, in
 
 /// Dequantizes `input` to a plain tensor.
 pub fn dequantize(context: &Context, options: Option<&QuantizeOptions>, input: &Tensor, out: &mut Tensor) -> Result<()> {
-    context.synchronous()?;
+    ready(context, out)?;
     // SAFETY: descriptors and options borrow their buffers, and the work of a CPU context is done when the call returns.
     unsafe { launch::dequantize(context, options, input, out, Launch::NONE) }
 }
@@ -82,7 +88,7 @@ pub fn dequantize_query(context: &Context, options: Option<&QuantizeOptions>, in
 
 /// Writes the amax of `input` to that of `out`.
 pub fn amax(context: &Context, options: Option<&QuantizeOptions>, input: &Tensor, out: &mut Tensor) -> Result<()> {
-    context.synchronous()?;
+    ready(context, out)?;
     // SAFETY: descriptors and options borrow their buffers, and the work of a CPU context is done when the call returns.
     unsafe { launch::amax(context, options, input, out, Launch::NONE) }
 }
@@ -96,7 +102,7 @@ pub fn amax_query(context: &Context, options: Option<&QuantizeOptions>, input: &
 
 /// Converts between plain formats.
 pub fn convert(context: &Context, options: Option<&QuantizeOptions>, input: &Tensor, out: &mut Tensor) -> Result<()> {
-    context.synchronous()?;
+    ready(context, out)?;
     // SAFETY: descriptors and options borrow their buffers, and the work of a CPU context is done when the call returns.
     unsafe { launch::convert(context, options, input, out, Launch::NONE) }
 }
@@ -110,7 +116,7 @@ pub fn convert_query(context: &Context, options: Option<&QuantizeOptions>, input
 
 /// Copies groups of rows to a larger alignment.
 pub fn pad_groups(context: &Context, options: Option<&QuantizeOptions>, input: &Tensor, out: &mut Tensor) -> Result<()> {
-    context.synchronous()?;
+    ready(context, out)?;
     // SAFETY: descriptors and options borrow their buffers, and the work of a CPU context is done when the call returns.
     unsafe { launch::pad_groups(context, options, input, out, Launch::NONE) }
 }
@@ -124,7 +130,7 @@ pub fn pad_groups_query(context: &Context, options: Option<&QuantizeOptions>, in
 
 /// Copies groups of rows to a smaller alignment.
 pub fn unpad_groups(context: &Context, options: Option<&QuantizeOptions>, input: &Tensor, out: &mut Tensor) -> Result<()> {
-    context.synchronous()?;
+    ready(context, out)?;
     // SAFETY: descriptors and options borrow their buffers, and the work of a CPU context is done when the call returns.
     unsafe { launch::unpad_groups(context, options, input, out, Launch::NONE) }
 }
@@ -138,7 +144,7 @@ pub fn unpad_groups_query(context: &Context, options: Option<&QuantizeOptions>, 
 
 /// Copies compact scales to the layout of block-scaled tensor cores.
 pub fn swizzle_scales(context: &Context, options: Option<&QuantizeOptions>, input: &Tensor, out: &mut Tensor) -> Result<()> {
-    context.synchronous()?;
+    ready(context, out)?;
     // SAFETY: descriptors and options borrow their buffers, and the work of a CPU context is done when the call returns.
     unsafe { launch::swizzle_scales(context, options, input, out, Launch::NONE) }
 }
@@ -157,7 +163,7 @@ pub fn swizzle_scales_query(
 
 /// Copies scales back to compact order.
 pub fn unswizzle_scales(context: &Context, options: Option<&QuantizeOptions>, input: &Tensor, out: &mut Tensor) -> Result<()> {
-    context.synchronous()?;
+    ready(context, out)?;
     // SAFETY: descriptors and options borrow their buffers, and the work of a CPU context is done when the call returns.
     unsafe { launch::unswizzle_scales(context, options, input, out, Launch::NONE) }
 }
@@ -176,7 +182,7 @@ pub fn unswizzle_scales_query(
 
 /// Multiplies: D = alpha op(A) op(B) + beta D + bias, by default D = A B^T.
 pub fn gemm(context: &Context, options: Option<&GemmOptions>, a: &Tensor, b: &Tensor, d: &mut Tensor) -> Result<()> {
-    context.synchronous()?;
+    ready(context, d)?;
     // SAFETY: descriptors and options borrow their buffers, and the work of a CPU context is done when the call returns.
     unsafe { launch::gemm(context, options, a, b, d, Launch::NONE) }
 }
@@ -190,7 +196,7 @@ pub fn gemm_query(context: &Context, options: Option<&GemmOptions>, a: &Tensor, 
 
 /// Multiplies once per group of rows.
 pub fn grouped_gemm(context: &Context, options: Option<&GemmOptions>, a: &Tensor, b: &Tensor, d: &mut Tensor) -> Result<()> {
-    context.synchronous()?;
+    ready(context, d)?;
     // SAFETY: descriptors and options borrow their buffers, and the work of a CPU context is done when the call returns.
     unsafe { launch::grouped_gemm(context, options, a, b, d, Launch::NONE) }
 }
