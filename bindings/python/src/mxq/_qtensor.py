@@ -244,6 +244,19 @@ class QTensor:
             raise Error(f"the tensor has no {name} part, only {' and '.join(self._parts)}; quantize with parts=\"both\"")
         return found
 
+    def to(self, device: Any) -> "QTensor":
+        """The tensor on a device of torch, such as "cuda:1"; itself where it is there already. The type that it was quantized
+        from is its dtype; requantize changes the format."""
+        from ._views import to_device
+
+        return to_device(self, device)
+
+    def __getitem__(self, index: Any) -> "QTensor":
+        """A view of an expert, q[i], or of some, q[i:j], of a tensor of three dimensions. Nothing is copied."""
+        from ._views import experts
+
+        return experts(self, index)
+
     @property
     def T(self) -> "Transposed":
         """The transpose, for products: matmul(x, w.T). Nothing is moved. Of experts, mT is meant."""
