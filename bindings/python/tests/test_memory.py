@@ -33,6 +33,9 @@ def test_an_array_that_moves_in_place():
     codes.resize((64, 96), refcheck=False)
     with pytest.raises(mxq.Error, match=r"rowwise.codes has shape \(64, 96\), expected \(64, 64\)"):
         q.dequantize()
+    codes.resize((32, 64), refcheck=False)
+    with pytest.raises(mxq.Error, match=r"rowwise.codes has shape \(32, 64\), expected \(64, 64\)"):
+        q.dequantize()
     codes.resize((64, 64), refcheck=False)
     codes[:] = 0x40
     assert q.dequantize()[0, 0] == 2
@@ -137,6 +140,28 @@ def test_a_parameter_whose_data_has_another_shape_is_refused():
     codes.data = torch.full((32, 64), 0x40, dtype=torch.uint8)
     with pytest.raises(mxq.Error, match=r"codes has shape \(32, 64\), expected \(64, 64\)"):
         q.dequantize()
+
+
+def test_a_tensor_of_another_type_at_the_same_address_is_refused():
+    torch = pytest.importorskip("torch")
+    q = mxq.quantize(torch.from_numpy(numbers(64, 64)), "fp8_e4m3")
+    scales = q.rowwise.scales
+    scales.data = scales.data.view(torch.int32)
+    with pytest.raises(mxq.Error, match="rowwise.scales has dtype int32, expected float32"):
+        q.dequantize()
+
+
+def test_the_device_is_that_of_the_arrays_now():
+    torch = pytest.importorskip("torch")
+    q = mxq.quantize(torch.from_numpy(numbers(64, 64)))
+    expected = q.dequantize()
+    q._device = (2, 0)  # as of a module that was on a GPU
+    q.rowwise.codes.data = q.rowwise.codes.data.clone()
+    assert q.device == "cpu" and torch.equal(q.dequantize(), expected)
+    if torch.cuda.is_available() and "without CUDA" not in mxq.build():
+        for array in q.rowwise[:2]:
+            array.data = array.data.cuda()
+        assert q.device == "cuda:0" and torch.equal(q.dequantize().cpu(), expected)
 
 
 def test_pickles_of_tensors_with_other_arrays_follow_them():

@@ -36,7 +36,8 @@ def test_save_and_load(format, tmp_path):
     other.load_state_dict(state)
     assert torch.equal(other(x), expected)
     again = mt.Weights.from_state_dict(state, "weights.")
-    assert torch.equal(again.q.dequantize(part="columnwise"), layer.weights.q.dequantize(part="columnwise")) and again.q.dtype == "bfloat16"
+    assert torch.equal(again.q.dequantize(part="columnwise"), layer.weights.q.dequantize(part="columnwise"))
+    assert again.q.dtype == "bfloat16"
     assigned = Layer(quantized(format, seed=1))
     assigned.load_state_dict(state, assign=True)
     assert torch.equal(assigned(x), expected)
@@ -44,7 +45,8 @@ def test_save_and_load(format, tmp_path):
 
 def test_names_of_a_state():
     nv = mt.Weights(quantized("nvfp4", hadamard={"rowwise": 0xD7E8}))
-    assert list(nv.state_dict()) == [f"{part}_{name}" for part in ("rowwise", "columnwise") for name in ("codes", "scales", "amax")] + ["_extra_state"]
+    arrays = [f"{part}_{name}" for part in ("rowwise", "columnwise") for name in ("codes", "scales", "amax")]
+    assert list(nv.state_dict()) == arrays + ["_extra_state"]
     assert all(isinstance(value, torch.Tensor) for value in nv.state_dict().values())
     assert mt.Weights.from_state_dict(nv.state_dict()).q.rowwise.hadamard == 0xD7E8
     assert not list(nv.parameters()) and "nvfp4 32 x 64" in repr(nv)
@@ -56,7 +58,8 @@ def test_other_types_and_devices(format):
     q = layer.weights.q
     assert layer.half().weights.q is q and layer.to(torch.bfloat16).double().weights.q is q  # float32 scales stay float32
     layer.share_memory()
-    assert layer.weights.rowwise_codes.is_shared() and torch.equal(layer.weights.q.dequantize(), quantized(format, shape=q.shape).dequantize())
+    assert layer.weights.rowwise_codes.is_shared()
+    assert torch.equal(layer.weights.q.dequantize(), quantized(format, shape=q.shape).dequantize())
     moved = copy.deepcopy(layer)
     assert moved.weights.q is not q and moved.weights.q.rowwise.codes is moved.weights.rowwise_codes
     moved.weights.rowwise_codes.zero_()
@@ -82,7 +85,8 @@ def test_the_state_of_another_tensor_is_refused_and_writes_nothing(other, says):
 
 def test_refusals():
     x = torch.from_numpy(numbers(32, 64))
-    for wrong, says in ((x, "q is a Tensor"), (mxq.quantize(numbers(32, 64)), "QTensor of torch"), (mxq.quantize(x, groups=[1, 32]), "without groups")):
+    for wrong, says in ((x, "q is a Tensor"), (mxq.quantize(numbers(32, 64)), "QTensor of torch"),
+                        (mxq.quantize(x, groups=[1, 32]), "without groups")):
         with pytest.raises(mxq.Error, match=says):
             mt.Weights(wrong)
     with pytest.raises(mxq.Error, match="no 'layer._extra_state'.*prefix"):

@@ -48,8 +48,7 @@ def experts(q: QTensor, index: Any) -> QTensor:
             raise IndexError(f"the index is {index}, expected {-count} to {count - 1}: there are {count} experts")
         shape, index = q.shape[1:], index % count
     parts = {name: _expert_part(q, name, part, index, one) for name, part in q.parts.items()}
-    spec = q.spec._replace(scope="tensor") if one else q.spec
-    out = QTensor(spec, shape, None, parts, q.dtype, q._device, q._kind)
+    out = QTensor(q.spec, shape, None, parts, q.dtype, q._device, q._kind)
     out._descriptor()
     return out
 
