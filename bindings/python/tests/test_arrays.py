@@ -116,6 +116,42 @@ def test_dlpack_of_an_unknown_library():
         mxq.convert(x, "float16", out=Exported(np.zeros((48, 96), "f2")))
 
 
+class Old(Exported):
+    """An array of a library from before DLPack 1.0."""
+
+    def __dlpack__(self, stream=None):
+        return self.array.__dlpack__()
+
+
+class Tracer:
+    def __dlpack__(self, **options):
+        raise RuntimeError("no values yet\nmore text")
+
+    def __dlpack_device__(self):
+        return 1, 0
+
+
+def test_versions_of_dlpack():
+    x = numbers(48, 96)
+    expected = mxq.quantize(x).rowwise.codes
+    assert np.array_equal(mxq.quantize(Old(x)).rowwise.codes, expected)
+    x.flags.writeable = False  # which numpy exports to DLPack 1.0 alone
+    assert np.array_equal(mxq.quantize(Exported(x)).rowwise.codes, expected)
+    from mxq import _kind_dlpack
+
+    assert _kind_dlpack.memory(Exported(x), "x").read_only and not _kind_dlpack.memory(Exported(x.copy()), "x").read_only
+    with pytest.raises(mxq.Error, match=r"x is a \w+ Old that gives no memory"):
+        mxq.quantize(Old(x))
+
+
+def test_arrays_without_values_are_refused_by_name():
+    with pytest.raises(mxq.Error, match=r"x is a \w+ Tracer that gives no memory \(no values yet\); .*pure_callback"):
+        mxq.quantize(Tracer())
+    jax = pytest.importorskip("jax")
+    with pytest.raises(mxq.Error, match=r"x is a jax \w*Tracer that gives no memory"):
+        jax.jit(lambda x: mxq.quantize(x).rowwise.codes)(jax.numpy.ones((4, 64)))
+
+
 @pytest.mark.parametrize("dtype", ["float16", "f16", np.float16, np.dtype("f2")])
 def test_dtypes_by_any_name(dtype):
     x = numbers(4, 64)
@@ -137,8 +173,8 @@ def test_jax():
 
 @pytest.mark.parametrize("options, says", [
     (dict(parts=None), "parts is None"), (dict(parts=()), "parts is"), (dict(hadamard=True), "hadamard is True"),
-    (dict(hadamard="x"), "hadamard is 'x'"), (dict(groups=3), "groups.ends is a int"), (dict(groups=[1.5, 4]), "groups.ends is .*integers"),
-    (dict(stochastic=(1,)), "seed, offset"), (dict(stochastic=(1.0, 0)), "seed, offset"), (dict(stochastic=1), "stochastic is a int"),
+    (dict(hadamard="x"), "hadamard is 'x'"), (dict(groups=3), "groups.ends is a int"), (dict(groups=[1.5, 4]), "groups.ends.0. is 1.5.*an integer"),
+    (dict(stochastic=(1,)), "seed, offset"), (dict(stochastic=(1.0, 0)), "seed of stochastic is 1.0"), (dict(stochastic=1), "stochastic is a int"),
     (dict(context="cpu"), "context is 'cpu'"), (dict(scope="row"), "scope is 'row'"), (dict(format=None), "format is None")])
 def test_options_that_mean_nothing_are_refused_by_name(options, says):
     with pytest.raises(mxq.Error, match=says):

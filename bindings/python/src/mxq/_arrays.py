@@ -4,7 +4,7 @@ A *kind* is numpy, torch or any library with DLPack. It views arrays as memory, 
 """
 import functools
 import sys
-from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from ._library import Error
 from ._names import FORMAT_OF_DTYPE, ITEM_BYTES
@@ -173,6 +173,11 @@ def dense(array: Any, what: str) -> Memory:
     if not memory.gapless:
         raise Error(f"{what} has strides of {memory.strides} elements, expected {compact(memory.shape)}; make a contiguous copy")
     return memory
+
+
+def memory_keys(arrays: Iterable[Any]) -> List[Any]:
+    """What changes when the memory of an array moves: addresses, shapes and strides, in lists for lists of arrays."""
+    return [memory_keys(array) if isinstance(array, (list, tuple)) else kind_of(array).key(array) for array in arrays]
 
 
 def place(device: Device) -> str:

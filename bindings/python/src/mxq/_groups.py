@@ -1,20 +1,22 @@
 """Groups of rows, such as the tokens of each expert."""
-import operator
 from typing import Any, NamedTuple, Optional, Tuple
 
 from . import _raw
-from ._arrays import Device, Memory, dense, kind_of, same_device
+from ._arguments import integer
+from ._arrays import HOST, Device, Memory, dense, kind_of, same_device
 from ._library import Error, check, lib
 
 
 class Groups(NamedTuple):
     """Groups of rows: `ends[g]` is one past the last row of group g. Their number, not their size, is known to the host.
 
-    ends: int32 or int64 on the device of the tensor, or a list.
+    ends: int32 or int64 on the device of the tensor, or a list. A quantized tensor copies them from host memory. On a CUDA device
+        it keeps the array itself, since the library knows the same groups there by the address of their ends: leave them as they
+        are while the tensor lives.
     alignment: rows, and columns of columnwise codes, that each group is padded to a multiple of; 0 is the least that the format
         takes.
     cover_rows: every row belongs to a group, which the CPU then checks.
-    host_ends: the same ends in host memory, for products on CUDA devices.
+    host_ends: the same ends in host memory, or a list, for products on CUDA devices. A quantized tensor copies them.
     """
 
     ends: Any
@@ -23,14 +25,35 @@ class Groups(NamedTuple):
     host_ends: Any = None
 
     def on(self, kind: Any, device: Device) -> "Groups":
-        """The groups with ends that are an array on the device."""
-        if isinstance(self.ends, (list, tuple)):
-            try:
-                ends = [operator.index(end) for end in self.ends]
-            except TypeError:
-                raise Error(f"groups.ends is {self.ends!r}, expected integers: one past the last row of each group") from None
-            return self._replace(ends=kind.make(ends, "int32", device))
-        return self
+        """The groups with ends that are an array on the device, and host_ends that are one in host memory."""
+        ends, host = self.ends, self.host_ends
+        if isinstance(ends, (list, tuple)):
+            ends = kind.make(_listed(ends, "groups.ends"), "int32", device)
+        if isinstance(host, (list, tuple)):
+            dtype = kind_of(ends, "groups.ends").memory(ends, "groups.ends").dtype
+            host = kind.make(_listed(host, "groups.host_ends"), dtype, HOST)
+        return self._replace(ends=ends, host_ends=host, alignment=alignments(self.alignment, "groups.alignment"))
+
+    def owned(self, device: Device) -> "Groups":
+        """The groups with copies of all ends in host memory."""
+        ends = kind_of(self.ends, "groups.ends").copy(self.ends) if device == HOST else self.ends
+        host = self.host_ends
+        return self._replace(ends=ends, host_ends=None if host is None else kind_of(host, "groups.host_ends").copy(host))
+
+
+def alignments(given: Any, what: str) -> Tuple[int, int]:
+    """Alignments of rows and of columns, from the pair or from that of rows alone."""
+    pair = given if isinstance(given, (tuple, list)) else (given, 0)
+    if len(pair) != 2:
+        raise Error(f"{what} is {given!r}, expected the alignment of rows, or (rows, columns of columnwise codes)")
+    remedy = ": a power of two"
+    return integer(pair[0], what, 1, 128, remedy), integer(pair[1], what, 0, 128, remedy + ", or 0 for the least")
+
+
+def _listed(ends: Any, what: str) -> Any:
+    most = 2**31 - 1
+    remedy = ": one past the last row of each group; larger ends need an array of int64"
+    return [integer(end, f"{what}[{i}]", 0, most, remedy) for i, end in enumerate(ends)]
 
 
 def as_groups(groups: Any, kind: Any, device: Device) -> Optional[Groups]:

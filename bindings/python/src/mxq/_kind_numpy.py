@@ -54,6 +54,24 @@ def dtype(text: str) -> Any:
     return numpy.dtype(getattr(ml_dtypes, text))
 
 
+def key(array: Any) -> Tuple[Any, ...]:
+    """What changes when the memory of any array moves: its address, shape and strides."""
+    try:
+        return _address_of(_from_buffer(array)), array.shape, array.strides
+    except (BufferError, TypeError, ValueError):  # as in memory
+        return array.__array_interface__["data"][0], array.shape, array.strides
+
+
+def copy(array: Any) -> Any:
+    return array.copy()
+
+
+def to(array: Any, device: Any) -> Any:
+    if str(device) != "cpu":
+        raise Error(f"device is {device!r}, expected 'cpu' for numpy arrays; make a tensor of torch tensors to move it to a GPU")
+    return array
+
+
 def empty(shape: Tuple[int, ...], text: str, device: Device) -> Any:
     return numpy.empty(shape, dtype(text))
 

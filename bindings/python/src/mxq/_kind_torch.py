@@ -43,6 +43,19 @@ def address(array: Any) -> int:
     return found
 
 
+def key(array: Any) -> Tuple[Any, ...]:
+    """What changes when the memory of any tensor moves: its address, shape, strides, dtype and device."""
+    return array.data_ptr(), array.shape, array.stride(), array.dtype, array.device
+
+
+def copy(array: Any) -> Any:
+    return array.detach().clone()
+
+
+def to(array: Any, device: Any) -> Any:
+    return array.to(device=torch.device(device))
+
+
 @functools.lru_cache(maxsize=64)
 def _device(device: Device) -> Any:
     return torch.device("cpu") if device[0] == CPU else torch.device("cuda", device[1])

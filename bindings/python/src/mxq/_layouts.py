@@ -6,21 +6,13 @@ from . import _raw
 from ._arrays import dense, kind_of, plain
 from ._call import Call, plain_tensor, verb
 from ._context import Context
-from ._groups import Groups, Padded, as_groups, group_count, set_groups
+from ._groups import Padded, alignments, as_groups, group_count, set_groups
 from ._library import Error, check, lib
 from ._qtensor import QTensor, allocate
+from ._shapes import stored_rows
 from ._verbs import loose, padded_tensor, plain_output, quantized_input
 
 Alignment = Union[int, Tuple[int, int]]
-
-
-def _pair(alignment: Alignment) -> Tuple[int, int]:
-    return (alignment, 0) if isinstance(alignment, int) else (int(alignment[0]), int(alignment[1]))
-
-
-def stored_rows(rows: int, count: int, alignment: int) -> int:
-    """The rows that padded groups fill at most, whatever their sizes."""
-    return (rows + (alignment - 1) * min(count, rows)) // alignment * alignment
 
 
 def _masks(q: QTensor) -> Dict[str, int]:
@@ -31,10 +23,10 @@ def _realigned(q: QTensor, name: str, alignment: Alignment, context: Optional[Co
     """The call that copies the groups of a quantized tensor to another alignment."""
     if q.groups is None:
         raise Error("q has no groups, expected a tensor that was quantized with groups")
-    groups = q.groups._replace(alignment=_pair(alignment))
-    out = allocate(q.spec, q.shape, tuple(q.parts), groups, _masks(q), q.dtype, q._kind, q._device)
+    handle, groups = q._descriptor(), q.groups._replace(alignment=alignments(alignment, "alignment"))
+    out, target = allocate(q.spec, q.shape, tuple(q.parts), groups, _masks(q), q.dtype, q._kind, q._device)
     like = q._like
-    return Call(name, context, None, (q._descriptor(), out._descriptor()), q._device, q._kind, q,
+    return Call(name, context, None, (handle.value, target.value), q._device, q._kind, (q, handle, target),
                 functools.partial(out._handed_over, like))
 
 
@@ -53,7 +45,7 @@ def _pad_groups(x: Any, groups: Any = None, *, alignment: Alignment, context: Op
     source = plain_tensor(view, "x")
     set_groups(source.value, grouped._replace(alignment=(1, 0)), device)
 
-    padded = grouped._replace(alignment=_pair(alignment))
+    padded = grouped._replace(alignment=alignments(alignment, "alignment")).owned(device)
     count, ends_type = group_count(grouped), dense(grouped.ends, "groups.ends").dtype
     rows, cols = view.shape[-2], view.shape[-1]
     out = kind.zeros((stored_rows(rows, count, padded.alignment[0]), cols), view.memory.dtype, device)
@@ -102,18 +94,18 @@ def unpad_groups(x: Any, *, alignment: Alignment = 1, out: Any = None, context: 
 
 def _layout(q: Any, name: str, swizzled: bool, context: Optional[Context]) -> Call:
     """The call that copies the scales to another layout. The result shares the codes."""
-    q = quantized_input(q, "q")
+    q, handle = quantized_input(q, "q")
     if q.swizzled == swizzled:
         raise Error(f"the scales of q are {'swizzled' if swizzled else 'compact'} already")
-    moved = allocate(q.spec._replace(swizzled=swizzled), q.shape, tuple(q.parts), q.groups, _masks(q), q.dtype, q._kind, q._device,
-                     codes=False)
+    moved, target = allocate(q.spec._replace(swizzled=swizzled), q.shape, tuple(q.parts), q.groups, _masks(q), q.dtype, q._kind,
+                             q._device, codes=False)
     like = q._like
 
     def finish() -> QTensor:
-        parts = {part: old._replace(scales=q._kind.give(getattr(moved, part).scales, like)) for part, old in q.parts.items()}
+        parts = {part: old._replace(scales=q._kind.give(moved.parts[part].scales, like)) for part, old in q.parts.items()}
         return QTensor(moved.spec, q.shape, q.groups, parts, q.dtype, q._device, q._kind)
 
-    return Call(name, context, None, (q._descriptor(), moved._descriptor()), q._device, q._kind, q, finish)
+    return Call(name, context, None, (handle.value, target.value), q._device, q._kind, (q, handle, target), finish)
 
 
 def _swizzle(q: Any, *, context: Optional[Context] = None) -> Call:

@@ -3,7 +3,8 @@
 import ctypes
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from ._arrays import Device, Memory, addresses_on, compact, count, dense, kind_of, same_device
+from ._arguments import array_argument, integer, is_number
+from ._arrays import Device, Memory, addresses_on, count, kind_of, same_device
 from ._library import Error, check, lib
 from ._names import CODE_DTYPES, PARTS, scale_dtype
 
@@ -92,8 +93,9 @@ def _place(arrays: Any, experts: bool, device: Device, what: str) -> _Place:
     return _Place(memories, *_strided(first, experts and not is_list(arrays), item, what))
 
 
-def set_part(tensor: int, name: str, part: Part, shape: Shape, device: Device) -> Any:
-    """Gives a descriptor the memory of a part, to read. Returns what must live as long as the descriptor."""
+def set_part(tensor: int, name: str, part: Part, shape: Shape, numbers: Shape, device: Device) -> Any:
+    """Gives a descriptor the memory of a part, to read. Returns what must live as long as the descriptor. numbers: as in
+    set_numbers."""
     experts = len(shape) == 3
     codes = _place(part.codes, experts, device, f"{name}.codes")
     scales = _place(part.scales, experts, device, f"{name}.scales")
@@ -119,33 +121,33 @@ def set_part(tensor: int, name: str, part: Part, shape: Shape, device: Device) -
         )
     if codes.line or codes.expert or scales.line or scales.expert:
         check(lib.mxq_tensor_set_strides(tensor, number, codes.line, codes.expert, scales.line, scales.expert))
-    set_numbers(tensor, name, part, device)
+    set_numbers(tensor, name, part, numbers, device)
     return keep
 
 
-def set_numbers(tensor: int, name: str, part: Part, device: Device) -> None:
-    """Gives a descriptor what a part has beside codes and scales."""
+def set_numbers(tensor: int, name: str, part: Part, numbers: Shape, device: Device) -> None:
+    """Gives a descriptor what a part has beside codes and scales. numbers: the shape of an amax or a decode scale."""
     if part.amax is not None:
-        memory = float_memory(part.amax, f"{name}.amax", device)
+        memory = float_memory(part.amax, f"{name}.amax", numbers, device)
         check(lib.mxq_tensor_set_amax(tensor, PARTS[name], memory.address or None, 4 * count(memory.shape)))
     if part.decode_scale is not None:
-        memory = float_memory(part.decode_scale, f"{name}.decode_scale", device)
+        memory = float_memory(part.decode_scale, f"{name}.decode_scale", numbers, device)
         check(lib.mxq_tensor_set_decode_scale(tensor, PARTS[name], memory.address or None, 4 * count(memory.shape)))
     if part.hadamard is not None:
-        check(lib.mxq_tensor_set_hadamard(tensor, PARTS[name], 1, part.hadamard))
+        check(lib.mxq_tensor_set_hadamard(tensor, PARTS[name], 1, hadamard_mask(part.hadamard, f"{name}.hadamard")))
+
+
+def hadamard_mask(mask: Any, what: str) -> int:
+    return integer(mask, what, 0, 0xFFFF, ": a mask of 16 signs such as 0xD7E8")
 
 
 def float_array(numbers: Any, kind: Any, device: Device) -> Any:
-    """An array as it is; of a number of Python an array on the device."""
-    return kind.make([float(numbers)], "float32", device) if isinstance(numbers, (int, float)) else numbers
+    """An array as it is; of a number an array on the device."""
+    return kind.make([float(numbers)], "float32", device) if is_number(numbers) else numbers
 
 
-def float_memory(array: Any, what: str, device: Device) -> Memory:
-    memory = dense(array, what)
-    if memory.dtype != "float32":
-        raise Error(f"{what} has dtype {memory.dtype}, expected float32")
-    same_device(memory, device, what)
-    return memory
+def float_memory(array: Any, what: str, shape: Shape, device: Device) -> Memory:
+    return array_argument(array, what, ("float32",), shape, device)
 
 
 # ---- Parts that are given ----------------------------------------------------------------------------------------------
@@ -162,9 +164,9 @@ def as_part(given: Any, name: str) -> Part:
     return part
 
 
-def check_part(format: str, shape: Shape, name: str, part: Part, expected: Dict[str, Shape]) -> None:
-    """Refuses codes and scales that would be read wrongly. expected: their shapes, where these are known; an array of one
-    dimension in their order is welcome, too, and so are dimensions of 1."""
+def check_part(format: str, shape: Shape, name: str, part: Part, expected: Dict[str, Shape], swizzled: bool) -> None:
+    """Refuses codes and scales that would be read wrongly. expected: their shapes. An array of one dimension with as many elements
+    in their order is welcome, too, and so are dimensions of 1. swizzled: scales of any shape with as many elements are."""
     if is_list(part.codes) and (len(shape) != 3 or len(part.codes) != shape[0]):
         raise Error(f"{name} has lists of {len(part.codes)} arrays, expected one for each expert of shape {shape}")
     wanted = scale_dtype(format)
@@ -178,12 +180,13 @@ def check_part(format: str, shape: Shape, name: str, part: Part, expected: Dict[
         memory = kind_of(first, what).memory(first, what)
         if memory.dtype not in fits:
             raise Error(f"{what} has dtype {memory.dtype}, expected {' or '.join(sorted(fits))} for {format}")
-        if field not in expected:
-            continue
         one = expected[field][1:] if is_list(arrays) else expected[field]
-        flat = memory.gapless and len(memory.shape) <= 1
-        if not flat and _without_ones(memory.shape) != _without_ones(one):
-            raise Error(f"{what} has shape {memory.shape}, expected {one} for shape {shape}")
+        compact = field == "codes" or not swizzled
+        flat = not compact or (memory.gapless and len(memory.shape) <= 1)
+        if _without_ones(memory.shape) == _without_ones(one) or (flat and count(memory.shape) == count(one)):
+            continue
+        remedy = "; for swizzled ones give swizzled=True" if field == "scales" and not swizzled else ""
+        raise Error(f"{what} has shape {memory.shape}, expected {one} or {count(one)} elements for shape {shape}{remedy}")
 
 
 def _without_ones(shape: Shape) -> Shape:

@@ -2,14 +2,15 @@
 from typing import Any, NamedTuple, Optional, Tuple
 
 from . import _raw
-from ._arrays import Device, dense, kind_of, place, plain, plain_list, same_device
+from ._arguments import array_argument
+from ._arrays import Device, count, kind_of, place, plain, plain_list
 from ._call import Call, Options, make_options, plain_tensor, verb
 from ._context import Context
 from ._groups import Groups, Padded, as_groups, group_count, set_groups
 from ._library import Error
 from ._names import FORMAT_OF_DTYPE, ITEM_BYTES, plain_dtype
 from ._qtensor import QTensor, Transposed
-from ._verbs import loose, padded_tensor, plain_output
+from ._verbs import loose, padded_tensor, plain_output, result_dtype
 
 
 class _Operand(NamedTuple):
@@ -33,7 +34,8 @@ def _operand(x: Any, what: str, groups: Any = None) -> _Operand:
         if groups is not None:
             raise Error(f"groups were given beside a quantized {what}, which has its own; quantize it with groups")
         like = q._like
-        return _Operand(q._descriptor(), q, transposed, x.shape, q.dtype, q._device, q._kind, q.groups, like)
+        handle = q._descriptor()
+        return _Operand(handle.value, (q, handle), transposed, x.shape, q.dtype, q._device, q._kind, q.groups, like)
     if isinstance(x, Padded):
         view, kind = plain(x.values, f"{what}.values"), kind_of(x.values)
         own = as_groups(x.groups, kind, view.memory.device)
@@ -48,8 +50,8 @@ def _operand(x: Any, what: str, groups: Any = None) -> _Operand:
     return _Operand(handle.value, (x, handle), view.transposed, view.seen, view.memory.dtype, view.memory.device, kind, own, like)
 
 
-def _options(a: _Operand, b: _Operand, alpha: float, beta: float, accumulate: bool, bias: Any, exact_products: bool, sm_count: int,
-             implementation: Optional[str]) -> Tuple[Any, Any]:
+def _options(a: _Operand, b: _Operand, bias_shape: Tuple[int, ...], alpha: float, beta: float, accumulate: bool, bias: Any,
+             exact_products: bool, sm_count: int, implementation: Optional[str]) -> Tuple[Any, Any]:
     """The options of the C function, and the bias that they point to."""
     setters: Options = []
     if (a.transposed, b.transposed) != (False, True):
@@ -63,14 +65,8 @@ def _options(a: _Operand, b: _Operand, alpha: float, beta: float, accumulate: bo
         setters.append(("accumulate", (1,)))
     memory = None
     if bias is not None:
-        memory = dense(bias, "bias")
-        same_device(memory, a.device, "bias")
-        if memory.dtype not in FORMAT_OF_DTYPE:
-            raise Error(f"bias has dtype {memory.dtype}, expected float32, float16 or bfloat16")
-        size = ITEM_BYTES[memory.dtype]
-        for extent in memory.shape:
-            size *= extent
-        setters.append(("bias", (FORMAT_OF_DTYPE[memory.dtype], memory.address, size)))
+        memory = array_argument(bias, "bias", tuple(FORMAT_OF_DTYPE), bias_shape, a.device)
+        setters.append(("bias", (FORMAT_OF_DTYPE[memory.dtype], memory.address, ITEM_BYTES[memory.dtype] * count(bias_shape))))
     if exact_products:
         setters.append(("exact_products", (1,)))
     if sm_count:
@@ -88,8 +84,9 @@ def _product(verb_name: str, a: _Operand, b: _Operand, shape: Tuple[int, ...], z
     if out is None and (accumulate or beta != 0):
         raise Error("out is None, expected the array that accumulate or beta adds to")
     given = out is not None
-    target, out = plain_output(out, shape, plain_dtype(dtype or a.dtype), a.kind, a.device, zero)
-    options, memory = _options(a, b, alpha, beta, accumulate, bias, exact_products, sm_count, implementation)
+    target, out = plain_output(out, shape, result_dtype(dtype, out, a.dtype), a.kind, a.device, zero)
+    bias_shape = shape[-1:] if a.groups is None else (group_count(a.groups), shape[-1])
+    options, memory = _options(a, b, bias_shape, alpha, beta, accumulate, bias, exact_products, sm_count, implementation)
     return Call(verb_name, context, options, (a.address, b.address, target.value), a.device, a.kind,
                 (a.keep, b.keep, target, memory), lambda: out if given else a.kind.give(out, a.like))
 

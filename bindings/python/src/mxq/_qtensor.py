@@ -4,12 +4,12 @@ import functools
 from typing import Any, Dict, NamedTuple, Optional, Tuple
 
 from . import _raw
-from ._arrays import HOST, Device, count, kind_of, place
-from ._groups import Groups, as_groups, set_groups
+from ._arrays import Device, HOST, count, kind_of, memory_keys, place
+from ._groups import Groups, as_groups, group_count, set_groups
 from ._library import Error, Handle, Idle, check, lib
 from ._names import CODE_DTYPES, FORMATS, PARTS, SCALINGS, default_scaling, plain_dtype, quantized_format, scale_dtype, value_of
-from ._parts import Part, Shape, array_bytes, as_part, check_part, first_of, is_list, set_numbers, set_part
-from ._shapes import code_shape, scale_shape
+from ._parts import Part, Shape, array_bytes, as_part, check_part, first_of, float_array, is_list, set_numbers, set_part
+from ._shapes import code_shape, scale_shape, stored_rows
 
 
 _destroy = lib.mxq_tensor_destroy
@@ -85,23 +85,30 @@ class QTensor:
     q.dequantize() gives an array of its values, numpy.asarray(q) one of numpy. q.rowwise.codes and q.rowwise.scales are bytes.
 
     format, shape, scaling, swizzled, scope, scale_max, groups, device: what it is.
-    rowwise, columnwise: its parts, or None.
+    rowwise, columnwise: its parts, or None. None of these can be assigned: from_parts makes a tensor of other parts.
     dtype: what dequantize and products give by default: the type that was quantized.
+
+    Arrays of a part may move, as a torch tensor does whose `data` is assigned: each call reads them where they are then. Of a
+    tensor of experts, q[i] and q[i:j] are views of some.
     """
 
-    __slots__ = ("spec", "shape", "groups", "rowwise", "columnwise", "dtype", "_device", "_kind", "_handle")
+    __slots__ = ("_spec", "_shape", "_groups", "_parts", "dtype", "_device", "_kind", "_arrays", "_described")
 
     def __init__(self, spec: Spec, shape: Shape, groups: Optional[Groups], parts: Dict[str, Part], dtype: str, device: Device,
                  kind: Any, handle: Optional[Handle] = None):
-        self.spec, self.shape, self.groups, self.dtype = spec, shape, groups, dtype
-        self.rowwise, self.columnwise = parts.get("rowwise"), parts.get("columnwise")
-        self._device, self._kind, self._handle = device, kind, handle
+        self._spec, self._shape, self._groups, self._parts, self.dtype = spec, shape, groups, parts, dtype
+        self._device, self._kind = device, kind
+        self._arrays = [array for part in parts.values() for array in part[:4] if array is not None]
+        if groups is not None:
+            self._arrays += [groups.ends] if groups.host_ends is None else [groups.ends, groups.host_ends]
+        # The descriptor, and the keys of the arrays whose addresses it has.
+        self._described = None if handle is None else (handle, memory_keys(self._arrays))
 
     @staticmethod
     def from_parts(format: str, shape: Shape, *, rowwise: Any = None, columnwise: Any = None, scaling: Optional[str] = None,
                    swizzled: bool = False, groups: Any = None, scope: str = "tensor", scale_max: int = 448,
                    dtype: Any = "float32") -> "QTensor":
-        """A tensor over codes and scales that are there, as a checkpoint or another library has them. Copies nothing.
+        """A tensor over codes and scales that are there, as a checkpoint or another library has them. Copies no codes or scales.
 
         rowwise, columnwise: a Part, or (codes, scales), of bytes or of types such as float8_e4m3fn and float8_e8m0fnu.
         """
@@ -115,24 +122,43 @@ class QTensor:
         device = kind.memory(like, "codes").device
         shape = tuple(int(size) for size in shape)
         grouped = as_groups(groups, kind, device)
-        for name, part in given.items():
-            check_part(format, shape, name, part, {} if grouped else _given_shapes(spec, shape, name))
+        grouped = grouped and grouped.owned(device)
+        given = {name: part._replace(amax=float_array(part.amax, kind, device),
+                                     decode_scale=float_array(part.decode_scale, kind, device)) for name, part in given.items()}
         out = QTensor(spec, shape, grouped, given, plain_dtype(dtype), device, kind)
         out._descriptor()
         return out
 
-    def _descriptor(self) -> int:
-        """The address of the descriptor, which lives as long as this object."""
-        if self._handle is None:
-            handle = describe(self.spec, self.shape, self.groups, self._device)
-            handle.keep = [set_part(handle.value, name, part, self.shape, self._device) for name, part in self.parts.items()]
-            self._handle = handle
-        return self._handle.value
+    def _descriptor(self) -> Handle:
+        """The descriptor of the arrays as they are now. The caller keeps it until its call has run."""
+        keys, described = memory_keys(self._arrays), self._described
+        if described is None or described[1] != keys:
+            described = self._described = (self._describe(), keys)
+        return described[0]
+
+    def _describe(self) -> Handle:
+        """A new descriptor with the memory of the arrays, whose types and shapes are checked."""
+        spec, shape, like = self._spec, self._shape, self._like
+        device = self._device = kind_of(like, "codes").memory(like, "codes").device
+        handle = describe(spec, shape, self._groups, device)
+        numbers, keep = number_shape(spec, shape, self._groups), []
+        for name, part in self._parts.items():
+            if self._groups is None:
+                sizes = _sizes_without_groups(spec, shape, name)
+            else:
+                sizes = _sizes(handle.value, spec, shape, name, True)
+            check_part(spec.format, shape, name, part, {"codes": sizes.codes, "scales": sizes.scales}, spec.swizzled)
+            keep.append(set_part(handle.value, name, part, shape, numbers, device))
+        handle.keep = keep
+        return handle
+
+    def _forget_descriptor(self) -> None:
+        self._described = None
 
     @property
     def _like(self) -> Any:
         """An array of the library that results are handed to."""
-        return first_of(next(iter(self.parts.values())).codes)
+        return first_of(next(iter(self._parts.values())).codes)
 
     def _handed_over(self, like: Any) -> "QTensor":
         """This tensor with arrays of the library that `like` is of."""
@@ -144,36 +170,57 @@ class QTensor:
 
     @property
     def parts(self) -> Dict[str, Part]:
-        return {name: part for name, part in (("rowwise", self.rowwise), ("columnwise", self.columnwise)) if part is not None}
+        return dict(self._parts)
+
+    @property
+    def rowwise(self) -> Optional[Part]:
+        return self._parts.get("rowwise")
+
+    @property
+    def columnwise(self) -> Optional[Part]:
+        return self._parts.get("columnwise")
+
+    @property
+    def spec(self) -> Spec:
+        return self._spec
+
+    @property
+    def shape(self) -> Shape:
+        return self._shape
+
+    @property
+    def groups(self) -> Optional[Groups]:
+        return self._groups
 
     @property
     def format(self) -> str:
-        return self.spec.format
+        return self._spec.format
 
     @property
     def scaling(self) -> str:
-        return self.spec.scaling
+        return self._spec.scaling
 
     @property
     def swizzled(self) -> bool:
-        return self.spec.swizzled
+        return self._spec.swizzled
 
     @property
     def scope(self) -> str:
-        return self.spec.scope
+        return self._spec.scope
 
     @property
     def scale_max(self) -> int:
-        return self.spec.scale_max
+        return self._spec.scale_max
 
     @property
     def device(self) -> str:
         """ "cpu", or "cuda:0" with the ordinal."""
+        self._descriptor()
         return place(self._device)
 
     @property
     def ndim(self) -> int:
-        return len(self.shape)
+        return len(self._shape)
 
     @property
     def nbytes(self) -> int:
@@ -192,10 +239,23 @@ class QTensor:
         return [self._kind.view(array, dtype) for array in arrays] if is_list(arrays) else self._kind.view(arrays, dtype)
 
     def part(self, name: str) -> Part:
-        found = self.parts.get(name)
+        found = self._parts.get(name)
         if found is None:
-            raise Error(f"the tensor has no {name} part, only {' and '.join(self.parts)}; quantize with parts=\"both\"")
+            raise Error(f"the tensor has no {name} part, only {' and '.join(self._parts)}; quantize with parts=\"both\"")
         return found
+
+    def to(self, device: Any) -> "QTensor":
+        """The tensor on a device of torch, such as "cuda:1"; itself where it is there already. The type that it was quantized
+        from is its dtype; requantize changes the format."""
+        from ._views import to_device
+
+        return to_device(self, device)
+
+    def __getitem__(self, index: Any) -> "QTensor":
+        """A view of an expert, q[i], or of some, q[i:j], of a tensor of three dimensions. Nothing is copied."""
+        from ._views import experts
+
+        return experts(self, index)
 
     @property
     def T(self) -> "Transposed":
@@ -233,7 +293,7 @@ class QTensor:
 
         if copy is False:
             raise ValueError("the values are not in memory as they are, expected copy=None or copy=True")
-        if self._device != HOST:
+        if self.device != "cpu":
             raise Error(f"the tensor is on {self.device}, expected host memory; dequantize it and copy the result to the host")
         values = self.dequantize("float32")
         values = numpy.asarray(values) if hasattr(values, "__array__") else numpy.from_dlpack(values)
@@ -249,7 +309,8 @@ class QTensor:
 
     def __repr__(self) -> str:
         text = ctypes.create_string_buffer(512)
-        lib.mxq_tensor_describe(self._descriptor(), text, len(text))
+        handle = self._descriptor()
+        lib.mxq_tensor_describe(handle.value, text, len(text))
         elements = count(self.shape)
         bits = f", {8 * self.nbytes / elements:.4g} bits an element" if elements else ""
         return f"QTensor({text.value.decode()}, {self._kind.name} on {place(self._device)}{bits})"
@@ -308,13 +369,22 @@ class _Sizes(NamedTuple):
     scale_type: str
 
 
+def _stored_rows(tensor: int, shape: Shape, part: str) -> int:
+    """The rows of a part of a described tensor, with the padding of its groups."""
+    rowwise, columnwise, type_, groups = ctypes.c_int32(), ctypes.c_int32(), ctypes.c_int32(), ctypes.c_int32()
+    ends, size = ctypes.c_void_p(), ctypes.c_uint64()
+    check(lib.mxq_tensor_get_group_alignment(tensor, rowwise, columnwise))
+    check(lib.mxq_tensor_get_groups(tensor, ends, size, type_, groups))
+    return stored_rows(shape[-2], groups.value, (rowwise if part == "rowwise" else columnwise).value)
+
+
 def _sizes(tensor: int, spec: Spec, shape: Shape, part: str, grouped: bool) -> _Sizes:
     """What the library says that a part of a described tensor needs."""
     codes, scales, amax = ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_uint64()
     check(lib.mxq_tensor_required_bytes(tensor, PARTS[part], codes, scales))
     if spec.format == "nvfp4":
         check(lib.mxq_tensor_required_amax_bytes(tensor, PARTS[part], amax))
-    codes_shape = code_shape(spec.format, shape, part, codes.value, grouped)
+    codes_shape = code_shape(spec.format, shape, part, _stored_rows(tensor, shape, part) if grouped else None)
     flat = spec.swizzled or (grouped and spec.scaling in ("32x32", "128x128"))
     scales_shape = scale_shape(spec.format, shape, part, spec.scaling, flat, scales.value, codes_shape)
     scale_type = "float32" if spec.format.startswith("fp8") else "uint8"
@@ -327,40 +397,42 @@ def _sizes_without_groups(spec: Spec, shape: Shape, part: str) -> _Sizes:
     return _sizes(described.value, spec, shape, part, False)
 
 
-def _given_shapes(spec: Spec, shape: Shape, part: str) -> Dict[str, Shape]:
-    """The shapes that codes and scales which are given must have. Swizzled scales have many, of the same bytes."""
-    if len(shape) not in (2, 3):
-        return {}
-    sizes = _sizes_without_groups(spec, shape, part)
-    return {"codes": sizes.codes} if spec.swizzled else {"codes": sizes.codes, "scales": sizes.scales}
+def number_shape(spec: Spec, shape: Shape, groups: Optional[Groups]) -> Shape:
+    """The shape of an amax, a decode scale or a quantization scale: one number, or one for each expert or group."""
+    if spec.scope == "tensor":
+        return (1,)
+    return (shape[0],) if len(shape) == 3 else (1,) if groups is None else (group_count(groups),)
 
 
-def _new_part(tensor: int, name: str, sizes: _Sizes, kind: Any, device: Device, amax: Any = None, hadamard: Optional[int] = None) -> Part:
-    """A part with memory of its own, of which the descriptor is told. amax: one that is given."""
+def _new_part(tensor: int, name: str, sizes: _Sizes, kind: Any, device: Device, amax: Any = None, hadamard: Optional[int] = None,
+              numbers: Shape = (1,)) -> Part:
+    """A part with memory of its own, of which the descriptor is told. amax: one that is given, of the shape `numbers`."""
     codes, scales = kind.empty(sizes.codes, "uint8", device), kind.empty(sizes.scales, sizes.scale_type, device)
     _, _, code_bytes, scale_bytes, amax_bytes, _ = sizes
     check(lib.mxq_tensor_set_part(tensor, PARTS[name], kind.address(codes) if code_bytes else None, code_bytes,
                                   kind.address(scales) if scale_bytes else None, scale_bytes))
     if amax_bytes and amax is None:
-        amax = kind.empty((amax_bytes // 4,), "float32", device)
+        numbers = (amax_bytes // 4,)
+        amax = kind.empty(numbers, "float32", device)
     part = Part(codes, scales, amax, None, hadamard)
     if amax is not None or hadamard is not None:
-        set_numbers(tensor, name, part, device)
+        set_numbers(tensor, name, part, numbers, device)
     return part
 
 
 def allocate(spec: Spec, shape: Shape, parts: Tuple[str, ...], groups: Optional[Groups], hadamard: Dict[str, int], dtype: str,
-             kind: Any, device: Device, amax: Any = None, codes: bool = True) -> QTensor:
-    """A quantized tensor with memory of its own for the named parts. amax: one that is given, for every part. codes: False for
-    scales alone."""
-    handle = describe(spec, shape, groups, device)
+             kind: Any, device: Device, amax: Any = None, codes: bool = True) -> Tuple[QTensor, Handle]:
+    """A quantized tensor with memory of its own for the named parts, and its descriptor. amax: one that is given, for every part.
+    codes: False for scales alone."""
+    groups = groups and groups.owned(device)
+    handle, numbers = describe(spec, shape, groups, device), number_shape(spec, shape, groups)
     made = {}
     for name in parts:
         sizes = _sizes(handle.value, spec, shape, name, True) if groups is not None else _sizes_without_groups(spec, shape, name)
         if not codes:
             sizes = sizes._replace(codes=(0,), code_bytes=0)
-        made[name] = _new_part(handle.value, name, sizes, kind, device, amax, hadamard.get(name))
-    return QTensor(spec, shape, groups, made, dtype, device, kind, handle)
+        made[name] = _new_part(handle.value, name, sizes, kind, device, amax, hadamard.get(name), numbers)
+    return QTensor(spec, shape, groups, made, dtype, device, kind, handle), handle
 
 
 class _Recipe:
@@ -376,13 +448,14 @@ class _Recipe:
 _recipe = functools.lru_cache(maxsize=256)(_Recipe)
 
 
-def allocate_plainly(spec: Spec, shape: Shape, parts: Tuple[str, ...], dtype: str, kind: Any, device: Device) -> QTensor:
-    """Allocates a tensor without groups, transform and amax that is given. Its descriptor may have served another one before, so
-    the caller adds nothing to it."""
+def allocate_plainly(spec: Spec, shape: Shape, parts: Tuple[str, ...], dtype: str, kind: Any,
+                     device: Device) -> Tuple[QTensor, Handle]:
+    """Allocates a tensor without groups, transform and amax that is given, and tells its descriptor. That may have served another
+    one before, so the caller adds nothing to it."""
     recipe = _recipe(spec, shape, parts)
     try:
         handle = Handle(recipe.idle.pop(), _destroy, recipe.idle)
     except IndexError:
         handle = describe(spec, shape, None, device, recipe.idle)
     made = {name: _new_part(handle.value, name, sizes, kind, device) for name, sizes in recipe.sizes}
-    return QTensor(spec, shape, None, made, dtype, device, kind, handle)
+    return QTensor(spec, shape, None, made, dtype, device, kind, handle), handle

@@ -1,5 +1,5 @@
 """Shapes of the arrays of a part, in the words of the header: codes (lines, bytes of a line) and scales."""
-from typing import Tuple
+from typing import Optional, Tuple
 
 from ._arrays import count
 from ._names import scale_dtype
@@ -12,30 +12,31 @@ def line_bytes(format: str, codes: int) -> int:
     return (codes * _CODE_BITS.get(format, 8) + 7) // 8
 
 
-def code_shape(format: str, shape: Tuple[int, ...], part: str, bytes: int, grouped: bool) -> Tuple[int, ...]:
-    """Rowwise (rows, bytes of a row); columnwise (cols, bytes of a column). Groups have the stored rows or columns."""
-    lines, codes = (shape[-2], shape[-1]) if part == "rowwise" else (shape[-1], shape[-2])
-    line = line_bytes(format, codes)
-    if grouped and part == "rowwise":
-        lines = bytes // line if line else lines
-    elif grouped:
-        line = bytes // lines if lines else line
-    return (*shape[:-2], lines, line)
+def stored_rows(rows: int, count: int, alignment: int) -> int:
+    """The rows that padded groups fill at most, whatever their sizes."""
+    return (rows + (alignment - 1) * min(count, rows)) // alignment * alignment
+
+
+def code_shape(format: str, shape: Tuple[int, ...], part: str, stored: Optional[int] = None) -> Tuple[int, ...]:
+    """Rowwise (rows, bytes of a row); columnwise (cols, bytes of a column). stored: the rows with the padding of groups."""
+    rows, cols = shape[-2] if stored is None else stored, shape[-1]
+    lines, codes = (rows, cols) if part == "rowwise" else (cols, rows)
+    return (*shape[:-2], lines, line_bytes(format, codes))
 
 
 def scale_shape(
     format: str, shape: Tuple[int, ...], part: str, scaling: str, flat: bool, bytes: int, codes: Tuple[int, ...]
 ) -> Tuple[int, ...]:
-    """The shape of the scales of a part. flat: one dimension for each matrix, as for swizzled scales and tiles in groups."""
+    """The shape of the scales of a part, whose codes have the shape `codes`. flat: one dimension for each matrix, as for swizzled
+    scales and tiles in groups. Only these take their size from the bytes, so that sizes of 0 have the shapes of all others."""
     total = bytes // (4 if scale_dtype(format) == "float32" else 1)
-    experts, per_expert = shape[:-2], total // max(count(shape[:-2]), 1)
+    experts, lines = shape[:-2], codes[-2]
     if scaling == "tensor":
         return (total,)
     if flat or scaling == "row":
-        return (*experts, per_expert)
-    if scaling in _TILES:
-        cols = shape[-1] if part == "rowwise" else shape[-2]
-        across = -(-cols // _TILES[scaling])
-        return (*experts, per_expert // across if across else 0, across)
-    lines = codes[-2]
-    return (*experts, lines, per_expert // lines) if lines else (*experts, 0, 0)
+        return (*experts, total // count(experts) if count(experts) else 0 if flat else lines)
+    width = codes[-1] * 8 // _CODE_BITS.get(format, 8)  # with the padding of groups
+    tile = _TILES.get(scaling)
+    if tile is not None:
+        return (*experts, -(-lines // tile), -(-width // tile))
+    return (*experts, lines, -(-width // int(scaling.split("x")[1])))

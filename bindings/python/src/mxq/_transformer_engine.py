@@ -16,7 +16,7 @@ Swizzled scales of MXFP8 and NVFP4 are the same bytes as here, in these shapes.
 
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
-from ._arrays import kind_of
+from ._arrays import count, kind_of
 from ._layouts import unswizzle
 from ._library import Error
 from ._names import quantized_format
@@ -118,7 +118,7 @@ def to_transformer_engine(q: QTensor) -> Dict[str, Any]:
 
 
 def _data(q: QTensor, part: Part, layout: _Layout, name: str) -> Any:
-    codes = part.codes.reshape(code_shape(q.format, q.shape, name, 0, False))
+    codes = part.codes.reshape(code_shape(q.format, q.shape, name))
     return _whole(codes.T if layout is _MXFP8 and name == "columnwise" else codes)
 
 
@@ -194,10 +194,10 @@ def _codes(data: Any, layout: _Layout, name: str) -> Tuple[Any, Tuple[int, ...]]
         raise Error(f"{name}_data is a {type(data).__name__} of shape {tuple(data.shape)}, expected a matrix of numpy or torch")
     per_byte = 2 if layout.scaling in ("1x16", "16x16") else 1
     if name == "rowwise" or layout is _MXFP8:
-        data = data.reshape(-1, data.shape[-1])
+        data = data.reshape(count(tuple(data.shape[:-1])), data.shape[-1])
         rows, cols = data.shape[0], data.shape[1] * per_byte
     else:
-        data = data.reshape(data.shape[0], -1)
+        data = data.reshape(data.shape[0], count(tuple(data.shape[1:])))
         rows, cols = data.shape[1] * per_byte, data.shape[0]
     return (_whole(data.T) if layout is _MXFP8 and name == "columnwise" else data), (rows, cols)
 

@@ -2,14 +2,15 @@
 import functools
 from typing import Any, Dict, Optional, Tuple, Union
 
-from ._arrays import Device, count, dense, kind_of, plain, plain_list, same_device
+from ._arguments import array_argument, integer, number
+from ._arrays import Device, count, kind_of, plain, plain_list, same_device
 from ._call import Call, Options, make_options, plain_source, plain_tensor, set_plain_data, verb
 from ._context import Context
 from ._groups import Groups, Padded, as_groups, set_groups
 from ._library import Error, Handle, check, lib
 from ._names import PARTS, plain_dtype, value_of
-from ._parts import float_array, float_memory
-from ._qtensor import QTensor, Transposed, allocate, allocate_plainly, make_spec, new_tensor
+from ._parts import float_array, float_memory, hadamard_mask
+from ._qtensor import QTensor, Transposed, allocate, allocate_plainly, make_spec, new_tensor, number_shape
 
 Hadamard = Union[None, int, Dict[str, int]]
 
@@ -28,10 +29,22 @@ def parts_of(parts: Any) -> Tuple[str, ...]:
 def _masks(hadamard: Hadamard, parts: Tuple[str, ...]) -> Dict[str, int]:
     if hadamard is None:
         return {}
-    masks = hadamard if isinstance(hadamard, dict) else {part: hadamard for part in parts}
-    if any(isinstance(mask, bool) or not isinstance(mask, int) for mask in masks.values()):
-        raise Error(f"hadamard is {hadamard!r}, expected a mask of 16 signs such as 0xD7E8, or one for each part by name")
-    return dict(masks)
+    if not isinstance(hadamard, dict):
+        mask = hadamard_mask(hadamard, "hadamard")
+        return {part: mask for part in parts}
+    if any(part not in PARTS for part in hadamard):
+        raise Error(f"hadamard is {hadamard!r}, expected a mask for \"rowwise\", \"columnwise\" or both")
+    return {part: hadamard_mask(mask, f"hadamard[{part!r}]") for part, mask in hadamard.items()}
+
+
+def _seed_and_offset(stochastic: Any, kind: Any, device: Device) -> Any:
+    """The array of two integers that stochastic rounding reads, from such an array or from two numbers."""
+    if isinstance(stochastic, (tuple, list)):
+        if len(stochastic) != 2:
+            raise Error(f"stochastic is {stochastic!r}, expected two integers: (seed, offset)")
+        names = ("the seed of stochastic", "the offset of stochastic")
+        stochastic = kind.make([integer(value, name, 0, 2**64 - 1) for name, value in zip(names, stochastic)], "uint64", device)
+    return array_argument(stochastic, "stochastic", ("uint64", "int64"), (2,), device)
 
 
 def _quantize_options(kind: Any, device: Device, scale_rounding: Optional[str] = None, nonfinite: Optional[str] = None,
@@ -48,19 +61,15 @@ def _quantize_options(kind: Any, device: Device, scale_rounding: Optional[str] =
     if four_over_six is not None:
         setters.append(("four_over_six", (value_of("mxq_four_over_six", four_over_six, "four_over_six"),)))
     if stochastic is not None:
-        if isinstance(stochastic, (tuple, list)):
-            if len(stochastic) != 2 or not all(isinstance(number, int) for number in stochastic):
-                raise Error(f"stochastic is {stochastic!r}, expected two integers: (seed, offset)")
-            stochastic = kind.make(stochastic, "uint64", device)
-        random = dense(stochastic, "stochastic")
-        same_device(random, device, "stochastic")
-        setters.append(("stochastic_rounding", (random.address, 8 * random.shape[0])))
+        random = _seed_and_offset(stochastic, kind, device)
+        setters.append(("stochastic_rounding", (random.address, 16)))
     if not compute_amax:
         setters.append(("compute_amax", (0,)))
     if power_of_two_scales:
         setters.append(("power_of_two_scales", (1,)))
-    if amax_epsilon:
-        setters.append(("amax_epsilon", (amax_epsilon,)))
+    epsilon = number(amax_epsilon, "amax_epsilon")
+    if epsilon:
+        setters.append(("amax_epsilon", (epsilon,)))
     if source_part is not None:
         setters.append(("source_part", (PARTS[parts_of(source_part)[0]],)))
     if implementation:
@@ -106,16 +115,19 @@ def _quantize(x: Any, format: str = "mxfp8_e4m3", parts: Any = "rowwise", scalin
     grouped = as_groups(groups, kind, device) or padded
     factor = None
     if grouped is None and hadamard is None and amax is None and quantization_scale is None:
-        out = allocate_plainly(spec, shape, names, dtype, kind, device)
+        out, target = allocate_plainly(spec, shape, names, dtype, kind, device)
     else:
-        given = None if amax is None else float_array(amax, kind, device)
-        out = allocate(spec, shape, names, grouped, _masks(hadamard, names), dtype, kind, device, given)
-        if quantization_scale is not None:
-            factor = float_memory(float_array(quantization_scale, kind, device), "quantization_scale", device)
-            check(lib.mxq_tensor_set_quantization_scale(out._descriptor(), factor.address, 4 * count(factor.shape)))
+        given, numbers = None if amax is None else float_array(amax, kind, device), number_shape(spec, shape, grouped)
+        if given is not None:
+            float_memory(given, "amax", numbers, device)
+        out, target = allocate(spec, shape, names, grouped, _masks(hadamard, names), dtype, kind, device, given)
+    if quantization_scale is not None:
+        factor = float_memory(float_array(quantization_scale, kind, device), "quantization_scale", numbers, device)
+        check(lib.mxq_tensor_set_quantization_scale(target.value, factor.address, 4 * count(factor.shape)))
+        out._forget_descriptor()  # the next one has no address of this array
     options, random = _quantize_options(kind, device, scale_rounding, nonfinite, four_over_six, stochastic, amax is None,
                                         power_of_two_scales, amax_epsilon, None, implementation)
-    return Call("mxq_quantize", context, options, (source.value, out._descriptor()), device, kind, (x, source, random, factor),
+    return Call("mxq_quantize", context, options, (source.value, target.value), device, kind, (x, source, target, random, factor),
                 functools.partial(out._handed_over, first_of(x)))
 
 
@@ -135,8 +147,9 @@ def quantize(x: Any, format: str = "mxfp8_e4m3", *, parts: Any = "rowwise", scal
     swizzled: scales in the layout of block-scaled tensor cores.
     scope: "tensor", or "expert" for an amax and a TENSOR scale of each expert or group.
     hadamard: the mask of a random Hadamard transform, or one for each part by name.
-    amax: NVFP4's, if it is known; otherwise it is computed. quantization_scale: FP8's, of delayed scaling. Arrays or numbers.
-    stochastic: (seed, offset) of stochastic rounding, or an array of the two.
+    amax: NVFP4's, if it is known; otherwise it is computed. quantization_scale: FP8's, of delayed scaling. Numbers, or arrays of
+        float32 on the device of x: (1,), or with scope="expert" one for each expert or group.
+    stochastic: (seed, offset) of stochastic rounding, or an array of the two, of uint64 or int64 on the device of x.
     The other options are the header's: mxq_quantize_options_set_*.
     """
     made: QTensor = _quantize(x, format, parts, scaling, groups, swizzled, scope, scale_max, hadamard, amax, quantization_scale,
@@ -145,24 +158,25 @@ def quantize(x: Any, format: str = "mxfp8_e4m3", *, parts: Any = "rowwise", scal
     return made
 
 
-def quantized_input(q: Any, what: str) -> QTensor:
+def quantized_input(q: Any, what: str) -> Tuple[QTensor, Handle]:
+    """The tensor and its descriptor, which the caller keeps until the call has run."""
     if isinstance(q, Transposed):
         raise Error(f"{what} is a transposed view, which only products take; pass the tensor itself")
     if not isinstance(q, QTensor):
         raise Error(f"{what} is a {type(q).__name__}, expected a QTensor, as quantize makes them")
-    return q
+    return q, q._descriptor()
 
 
 def _requantize(q: Any, format: str, *, parts: Any = "rowwise", scaling: Optional[str] = None, swizzled: bool = False,
                 scope: str = "tensor", scale_max: int = 448, hadamard: Hadamard = None, part: Optional[str] = None,
                 groups: Any = None, context: Optional[Context] = None, **options: Any) -> Call:
-    q, names = quantized_input(q, "q"), parts_of(parts)
+    (q, handle), names = quantized_input(q, "q"), parts_of(parts)
     grouped = as_groups(groups, q._kind, q._device) or (q.groups and q.groups._replace(alignment=(1, 0)))
-    out = allocate(make_spec(format, scaling, swizzled, scope, scale_max), q.shape, names, grouped, _masks(hadamard, names),
-                   q.dtype, q._kind, q._device)
+    out, target = allocate(make_spec(format, scaling, swizzled, scope, scale_max), q.shape, names, grouped,
+                           _masks(hadamard, names), q.dtype, q._kind, q._device)
     chosen, random = _quantize_options(q._kind, q._device, source_part=part, **options)
     like = q._like
-    return Call("mxq_requantize", context, chosen, (q._descriptor(), out._descriptor()), q._device, q._kind, (q, random),
+    return Call("mxq_requantize", context, chosen, (handle.value, target.value), q._device, q._kind, (q, handle, target, random),
                 functools.partial(out._handed_over, like))
 
 
@@ -182,6 +196,16 @@ def requantize(q: QTensor, format: str, *, parts: Any = "rowwise", part: Optiona
                                 power_of_two_scales=power_of_two_scales, amax_epsilon=amax_epsilon,
                                 implementation=implementation).run()
     return made
+
+
+def result_dtype(dtype: Any, out: Any, default: str) -> str:
+    """The dtype of a result: what the caller asks for, which must be that of `out`, or the default."""
+    if dtype is None or out is None:
+        return plain_dtype(dtype or default)
+    asked, has = plain_dtype(dtype), kind_of(out, "out").memory(out, "out").dtype
+    if asked != has:
+        raise Error(f"out has dtype {has}, expected {asked}, as dtype says")
+    return asked
 
 
 def plain_output(out: Any, shape: Tuple[int, ...], dtype: str, kind: Any, device: Device, zero: bool) -> Tuple[Handle, Any]:
@@ -204,9 +228,9 @@ def loose(groups: Optional[Groups]) -> bool:
 
 def _dequantize(q: Any, dtype: Any = None, *, part: Optional[str] = None, undo_hadamard: bool = True, out: Any = None,
                 implementation: Optional[str] = None, context: Optional[Context] = None) -> Call:
-    q = quantized_input(q, "q")
+    q, handle = quantized_input(q, "q")
     given = out is not None
-    target, out = plain_output(out, q.shape, plain_dtype(dtype or q.dtype), q._kind, q._device, loose(q.groups))
+    target, out = plain_output(out, q.shape, result_dtype(dtype, out, q.dtype), q._kind, q._device, loose(q.groups))
     setters: Options = []
     if part is not None:
         setters.append(("source_part", (PARTS[parts_of(part)[0]],)))
@@ -215,8 +239,8 @@ def _dequantize(q: Any, dtype: Any = None, *, part: Optional[str] = None, undo_h
     if implementation:
         setters.append(("implementation", (implementation.encode(),)))
     like = q._like
-    return Call("mxq_dequantize", context, make_options("quantize", setters), (q._descriptor(), target.value), q._device, q._kind,
-                (q, target), lambda: out if given else q._kind.give(out, like))
+    return Call("mxq_dequantize", context, make_options("quantize", setters), (handle.value, target.value), q._device, q._kind,
+                (q, handle, target), lambda: out if given else q._kind.give(out, like))
 
 
 @verb(_dequantize)
@@ -234,13 +258,15 @@ def _amax(x: Any, format: str = "nvfp4", *, part: str = "rowwise", scope: str = 
     source, shape, dtype, device, kind, padded = plain_input(x, "x")
     names = parts_of(part)
     grouped = as_groups(groups, kind, device) or padded
-    out = allocate(make_spec(format, None, False, scope, 448), shape, names, grouped, _masks(hadamard, names), dtype, kind, device)
-    result = getattr(out, names[0]).amax
+    out, target = allocate(make_spec(format, None, False, scope, 448), shape, names, grouped, _masks(hadamard, names), dtype, kind,
+                           device)
+    result = out.part(names[0]).amax
     if result is None:
-        size = 1 if scope == "tensor" else shape[0] if len(shape) == 3 else dense(grouped.ends, "ends").shape[0] if grouped else 1
-        result = kind.empty((size,), "float32", device)
-        check(lib.mxq_tensor_set_amax(out._descriptor(), PARTS[names[0]], float_memory(result, "amax", device).address, 4 * size))
-    return Call("mxq_amax", context, None, (source.value, out._descriptor()), device, kind, (x, source, out),
+        numbers = number_shape(out.spec, shape, out.groups)
+        result = kind.empty(numbers, "float32", device)
+        memory = float_memory(result, "amax", numbers, device)
+        check(lib.mxq_tensor_set_amax(target.value, PARTS[names[0]], memory.address, 4 * numbers[0]))
+    return Call("mxq_amax", context, None, (source.value, target.value), device, kind, (x, source, out, target, result),
                 lambda: kind.give(result, first_of(x)))
 
 
@@ -257,7 +283,7 @@ def _convert(x: Any, dtype: Any, *, out: Any = None, implementation: Optional[st
         raise Error("x is Padded, expected an array; convert its values")
     source, shape, _, device, kind, _ = plain_input(x, "x")
     given = out is not None
-    target, out = plain_output(out, shape, plain_dtype(dtype), kind, device, False)
+    target, out = plain_output(out, shape, result_dtype(dtype, out, ""), kind, device, False)
     options = make_options("quantize", [("implementation", (implementation.encode(),))] if implementation else [])
     return Call("mxq_convert", context, options, (source.value, target.value), device, kind, (x, source, target),
                 lambda: out if given else kind.give(out, first_of(x)))

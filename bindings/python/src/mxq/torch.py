@@ -18,12 +18,13 @@ from ._library import Error
 from ._parts import Part
 from ._qtensor import QTensor, Transposed, checked_spec
 from ._torch_ops import (Packed, dequantize_op, device_of, grouped_matmul_op, grouped_outer_op, matmul_op, pack, quantize_op)
+from ._torch_weights import Weights
 from ._torchao import from_mxtensor, to_mxtensor
 from ._transformer_engine import from_transformer_engine, to_transformer_engine
 from ._verbs import parts_of
 
 __all__ = [
-    "dequantize", "from_mxtensor", "from_transformer_engine", "grouped_linear", "grouped_matmul", "linear", "matmul", "quantize",
+    "Weights", "dequantize", "from_mxtensor", "from_transformer_engine", "grouped_linear", "grouped_matmul", "linear", "matmul", "quantize",
     "to_mxtensor", "to_transformer_engine",
 ]
 
