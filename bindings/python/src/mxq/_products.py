@@ -43,7 +43,8 @@ def _folded_tensor(q: QTensor) -> QTensor:
     if part is None or is_list(part.codes) or q.swizzled or not one_amax or q.scaling not in ("1x32", "1x16", "1x128", "row"):
         raise Error(f"a is {q!r}, whose experts cannot be read as the rows of one matrix; quantize x.reshape(-1, {cols})")
     codes, scales = (field.reshape(experts * rows, *field.shape[2:]) for field in (part.codes, part.scales))
-    return QTensor(q.spec, (experts * rows, cols), None, {"rowwise": part._replace(codes=codes, scales=scales)}, q.dtype, q._device, q._kind)
+    made = {"rowwise": part._replace(codes=codes, scales=scales)}
+    return QTensor(q.spec, (experts * rows, cols), None, made, q.dtype, q._device, q._kind)
 
 
 def _folded_out(out: Any, shape: Tuple[int, ...]) -> Any:
@@ -144,7 +145,8 @@ def prepare_matmul(a: Any, b: Any, *, dtype: Any = None, out: Any = None, contex
     if lead is None:
         return _product("mxq_gemm", left, right, shape, False, out, dtype, context, **options)
     unfolded = (*lead, shape[-1])
-    call = _product("mxq_gemm", left, right, shape, False, None if out is None else _folded_out(out, unfolded), dtype, context, **options)
+    flat = None if out is None else _folded_out(out, unfolded)
+    call = _product("mxq_gemm", left, right, shape, False, flat, dtype, context, **options)
     finish = call.finish
     call.finish = lambda: finish().reshape(unfolded) if out is None else out
     return call
@@ -156,7 +158,8 @@ def matmul(a: Any, b: Any, *, dtype: Any = None, out: Any = None, alpha: float =
            context: Optional[Context] = None) -> Any:
     """The product alpha a @ b (+ beta out + bias), as an array of `dtype`, by default that of a.
 
-    a, b: quantized tensors, or arrays. An `a` of more dimensions, such as (batch, tokens, inputs), is one matrix of rows. Blocks must lie along the contraction, so with x (tokens, inputs) and w (outputs, inputs):
+    a, b: quantized tensors, or arrays. An `a` of more dimensions, such as (batch, tokens, inputs), is a matrix of its rows. Blocks
+    must lie along the contraction, so with x (tokens, inputs) and w (outputs, inputs):
 
         y  = matmul(x, w.T)     rowwise parts of both
         dx = matmul(dy, w)      the rowwise part of dy, the columnwise part of w

@@ -43,12 +43,13 @@ def grouped_matmul(a: Any, b: Any, *, groups: Any = None, dtype: Any = None, out
     if len(right.shape) == 3:
         _check_gradient("a", a, "b", b.mT if isinstance(b, (QTensor, Transposed)) else b)
         if wants_gradient(b) and left.line:
-            raise Error("b requires a gradient, which needs a as it was before it was quantized; give a as a plain tensor, or take b.detach()")
+            raise Error("b requires a gradient, which a quantized a does not give; give a as a plain tensor, or take b.detach()")
     elif wants_gradient(a) or wants_gradient(b):
         raise Error("a or b requires a gradient, which grouped_matmul(a.T, b) does not have; take their detach()")
     if left.line and groups is not None:
         raise Error("groups were given beside a quantized a, which has its own; quantize it with groups")
-    rows = Groups(left.ends, cover_rows=left.cover_rows) if left.line and left.ends is not None else row_groups(groups, left.tensors[0])
+    own = left.line and left.ends is not None
+    rows = Groups(left.ends, cover_rows=left.cover_rows) if own else row_groups(groups, left.tensors[0])
     if rows is None:
         raise Error("a has no groups; quantize it with groups, or give groups beside a plain tensor")
     with _entered(context, left):
@@ -92,7 +93,7 @@ def _refuse(a: Any, b: Any, bias: Any, out: Any, beta: float, accumulate: bool) 
         if isinstance(x, Tensor) and forward_ad._current_level >= 0:
             dual = forward_ad.unpack_dual(x)  # type: ignore[no-untyped-call,unused-ignore]
             if dual.tangent is not None:
-                raise Error(f"{name} has a tangent, but products have no forward-mode derivatives; use backward() or torch.autograd.grad")
+                raise Error(f"{name} has a tangent, but products have no forward-mode derivatives; use backward()")
 
 
 def refuse_transforms(what: str) -> None:

@@ -141,19 +141,23 @@ def _columnwise(fields: List[Tensor], format: str, shape: Any, groups: Optional[
     return QTensor(checked_spec(format, None, False, "tensor", 448), tuple(shape), groups, {"columnwise": part}, name, device_of(like), _kind_torch)
 
 
-def _layer(x: Tensor, weight: Any, bias: Optional[Tensor], groups: Optional[Groups], format: Optional[str], weight_gradient: str) -> Tensor:
+def _layer(x: Tensor, weight: Any, bias: Optional[Tensor], groups: Optional[Groups], format: Optional[str],
+           weight_gradient: str) -> Tensor:
     if weight_gradient not in ("quantized", "high_precision"):
         raise Error(f"weight_gradient is {weight_gradient!r}, expected \"quantized\" or \"high_precision\"")
     if isinstance(weight, QTensor):
         if format is not None:
             raise Error(f"format is {format!r}, expected None beside quantized weights: x stays as it is; or quantize x and use matmul")
-        return _torch_calls.matmul(x, weight.T, bias=bias) if groups is None else _torch_calls.grouped_matmul(x, weight.mT, groups=groups, bias=bias)
+        if groups is None:
+            return _torch_calls.matmul(x, weight.T, bias=bias)
+        return _torch_calls.grouped_matmul(x, weight.mT, groups=groups, bias=bias)
     if not isinstance(weight, Tensor):
         raise Error(f"weight is a {type(weight).__name__}, expected a torch tensor (outputs, inputs), or a QTensor of that shape")
     if not torch.compiler.is_compiling():
         _torch_calls.refuse_transforms("linear layers")
     ends, cover_rows = (None, False) if groups is None else (groups.ends, groups.cover_rows)
-    y: Tensor = _Linear.apply(x, weight, bias, ends, cover_rows, format or "mxfp8_e4m3", weight_gradient)  # type: ignore[no-untyped-call,unused-ignore]
+    apply: Any = _Linear.apply
+    y: Tensor = apply(x, weight, bias, ends, cover_rows, format or "mxfp8_e4m3", weight_gradient)
     return y
 
 
