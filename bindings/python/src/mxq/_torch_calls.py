@@ -98,8 +98,8 @@ def _refuse(a: Any, b: Any, bias: Any, out: Any, beta: float, accumulate: bool) 
 
 def refuse_transforms(what: str) -> None:
     if torch._C._are_functorch_transforms_active():
-        raise Error(f"{what} do not work inside of torch.func (grad, vjp, jvp, vmap, ...); use backward() or torch.autograd.grad, and rows in "
-                    "place of vmap")
+        raise Error(f"{what} do not work inside of torch.func (grad, vjp, jvp, vmap, ...); use backward() or "
+                    "torch.autograd.grad, and rows in place of vmap")
 
 
 def _check_gradient(name: str, x: Any, other: str, right: Any) -> None:

@@ -147,7 +147,7 @@ def _layer(x: Tensor, weight: Any, bias: Optional[Tensor], groups: Optional[Grou
         raise Error(f"weight_gradient is {weight_gradient!r}, expected \"quantized\" or \"high_precision\"")
     if isinstance(weight, QTensor):
         if format is not None:
-            raise Error(f"format is {format!r}, expected None beside quantized weights: x stays as it is; or quantize x and use matmul")
+            raise Error(f"format is {format!r}, expected None with quantized weights, where x stays as it is; or quantize x and use matmul")
         if groups is None:
             return _torch_calls.matmul(x, weight.T, bias=bias)
         return _torch_calls.grouped_matmul(x, weight.mT, groups=groups, bias=bias)
