@@ -112,3 +112,38 @@ def test_grouped_plain_rows_and_bias():
                   lambda: mxq.grouped_matmul(mxq.quantize(x, groups=ends), qw.mT, groups=ends)):
         with pytest.raises(mxq.Error):
             wrong()
+
+
+def test_leading_dimensions_of_a_are_rows():
+    x, w = numbers(2, 3, 4, 64), numbers(24, 64, seed=2)
+    qw, rows = mxq.quantize(w), x.reshape(24, 64)
+    expected = rows @ qw.T
+    for a in (x, x[0], x[0, 0], x[0, 0, 0], x[:0], np.broadcast_to(x[0, 0], (5, 4, 64))):
+        y = a @ qw.T
+        assert y.shape == (*a.shape[:-1], 24) and np.array_equal(y.reshape(-1, 24), a.reshape(-1, 64) @ qw.T)
+    assert np.array_equal((x @ qw.T).reshape(24, 24), expected)
+    assert mxq.plan(mxq.matmul, x, qw.T) == mxq.plan(mxq.matmul, rows, qw.T)
+    out = np.zeros((2, 3, 4, 24), "f4")
+    assert mxq.matmul(x, qw.T, out=out) is out and np.array_equal(out.reshape(24, 24), expected)
+    for wrong in (np.zeros((24, 24), "f4"), np.zeros((2, 3, 4, 30), "f4")[..., :24].transpose(1, 0, 2, 3), np.zeros((2, 3, 4, 48), "f4")[..., ::2]):
+        with pytest.raises(mxq.Error, match="out has shape"):
+            mxq.matmul(x, qw.T, out=wrong)
+    spaced = np.zeros((2, 3, 4, 30), "f4")[..., :24]
+    assert np.array_equal(mxq.matmul(x, qw.T, out=spaced), out)
+    with pytest.raises(mxq.Error, match="mxq_grouped_gemm"):
+        mxq.matmul(x[0], mxq.quantize(numbers(3, 24, 64)).mT)
+
+
+@pytest.mark.parametrize("format, scaling", [(format, None) for format in FORMATS[:6]] + [("fp8_e4m3", "row"), ("fp8_e4m3", "1x128")])
+def test_rows_of_a_quantized_stack(format, scaling):
+    x, w = numbers(3, 8, 256), numbers(24, 256, seed=2)
+    stack, qw = mxq.quantize(x, format, scaling=scaling), mxq.quantize(w, format, scaling=scaling)
+    y = stack @ qw.T
+    assert y.shape == (3, 8, 24) and np.array_equal(y.reshape(24, 24), mxq.quantize(x.reshape(24, 256), format, scaling=scaling) @ qw.T)
+
+
+def test_stacks_that_are_no_rows_are_refused():
+    x, w = numbers(3, 8, 64), numbers(24, 64, seed=2)
+    for options in (dict(parts="columnwise"), dict(swizzled=True), dict(scaling="32x32"), dict(format="nvfp4", scope="expert"), dict(format="fp8_e4m3")):
+        with pytest.raises(mxq.Error, match=r"quantize x.reshape\(-1, 64\)"):
+            mxq.quantize(x, **options) @ mxq.quantize(w, options.get("format", "mxfp8_e4m3")).T

@@ -22,6 +22,8 @@ _current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (lambd
 
 
 def memory(array: Any, what: str) -> Memory:
+    if torch.compiler.is_compiling():
+        torch._dynamo.graph_break(msg="torch.compile knows the operators of mxq.torch: quantize, dequantize, matmul, grouped_matmul")
     if array.is_cpu:
         place = HOST
     elif array.is_cuda:

@@ -1,4 +1,5 @@
 """Products: matmul, and grouped_matmul with one matrix for each group."""
+import sys
 from typing import Any, NamedTuple, Optional, Tuple
 
 from . import _raw
@@ -9,8 +10,51 @@ from ._context import Context
 from ._groups import Groups, Padded, as_groups, group_count, set_groups
 from ._library import Error
 from ._names import FORMAT_OF_DTYPE, ITEM_BYTES, plain_dtype
+from ._parts import is_list
 from ._qtensor import QTensor, Transposed
 from ._verbs import loose, padded_tensor, plain_output, result_dtype
+
+
+def _torch_follows(*operands: Any) -> bool:
+    """Whether torch must see the product as an operator: for a gradient, and inside of torch.compile and torch.func."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return False
+    flat = [each for x in operands for each in (x if isinstance(x, (list, tuple)) else (x,))]
+    if torch.compiler.is_compiling():
+        return any(isinstance(x, (torch.Tensor, QTensor, Transposed)) for x in flat)
+    if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
+        return any(isinstance(x, torch.Tensor) for x in flat)
+    return torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in flat)
+
+
+def folded(a: Any, b: Any) -> Tuple[Any, Optional[Tuple[int, ...]]]:
+    """The rows of an `a` of other than two dimensions, such as (batch, tokens, width), where b is one matrix; and the dimensions
+    before the last. An `a` that stays as it is has None."""
+    shape: Any = getattr(a, "shape", ())
+    if len(shape) in (0, 2) or len(getattr(b, "shape", ())) != 2 or isinstance(a, Transposed):
+        return a, None
+    lead = tuple(shape[:-1])
+    return (_folded_tensor(a) if isinstance(a, QTensor) else a.reshape(count(lead), shape[-1])), lead
+
+
+def _folded_tensor(q: QTensor) -> QTensor:
+    part, (experts, rows, cols) = q.rowwise, q.shape
+    one_amax = q.scope == "tensor" or q.format != "nvfp4"
+    if part is None or is_list(part.codes) or q.swizzled or not one_amax or q.scaling not in ("1x32", "1x16", "1x128", "row"):
+        raise Error(f"a is {q!r}, whose experts cannot be read as the rows of one matrix; quantize x.reshape(-1, {cols})")
+    codes, scales = (field.reshape(experts * rows, *field.shape[2:]) for field in (part.codes, part.scales))
+    made = {"rowwise": part._replace(codes=codes, scales=scales)}
+    return QTensor(q.spec, (experts * rows, cols), None, made, q.dtype, q._device, q._kind)
+
+
+def _folded_out(out: Any, shape: Tuple[int, ...]) -> Any:
+    if tuple(out.shape) != shape:
+        raise Error(f"out has shape {tuple(out.shape)}, expected {shape}")
+    flat, kind = out.reshape(count(shape[:-1]), shape[-1]), kind_of(out, "out")
+    if kind.memory(flat, "out").address != kind.memory(out, "out").address:
+        raise Error(f"out has shape {shape} and gaps between its rows, expected none; make a contiguous copy")
+    return flat
 
 
 class _Operand(NamedTuple):
@@ -91,32 +135,47 @@ def _product(verb_name: str, a: _Operand, b: _Operand, shape: Tuple[int, ...], z
                 (a.keep, b.keep, target, memory), lambda: out if given else a.kind.give(out, a.like))
 
 
-def _matmul(a: Any, b: Any, *, dtype: Any = None, out: Any = None, context: Optional[Context] = None, **options: Any) -> Call:
+def prepare_matmul(a: Any, b: Any, *, dtype: Any = None, out: Any = None, context: Optional[Context] = None, **options: Any) -> Call:
+    a, lead = folded(a, b)
     left, right = _operand(a, "a"), _operand(b, "b")
     shape = (left.shape[-2], right.shape[-1])
-    return _product("mxq_gemm", left, right, shape, False, out, dtype, context, **options)
+    if lead is None:
+        return _product("mxq_gemm", left, right, shape, False, out, dtype, context, **options)
+    unfolded = (*lead, shape[-1])
+    flat = None if out is None else _folded_out(out, unfolded)
+    call = _product("mxq_gemm", left, right, shape, False, flat, dtype, context, **options)
+    finish = call.finish
+    call.finish = lambda: finish().reshape(unfolded) if out is None else out
+    return call
 
 
-@verb(_matmul)
+@verb(prepare_matmul)
 def matmul(a: Any, b: Any, *, dtype: Any = None, out: Any = None, alpha: float = 1.0, beta: float = 0.0, accumulate: bool = False,
            bias: Any = None, exact_products: bool = False, sm_count: int = 0, implementation: Optional[str] = None,
            context: Optional[Context] = None) -> Any:
     """The product alpha a @ b (+ beta out + bias), as an array of `dtype`, by default that of a.
 
-    a, b: quantized tensors, or arrays. Blocks must lie along the contraction, so with x (tokens, inputs) and w (outputs, inputs):
+    a, b: quantized tensors, or arrays. An `a` of more dimensions, such as (batch, tokens, inputs), is a matrix of its rows. Blocks
+    must lie along the contraction, so with x (tokens, inputs) and w (outputs, inputs):
 
         y  = matmul(x, w.T)     rowwise parts of both
         dx = matmul(dy, w)      the rowwise part of dy, the columnwise part of w
         dw = matmul(dy.T, x)    columnwise parts of both
 
     accumulate: adds to out, which then is float32. exact_products: no implementation that rounds small codes first.
+    torch: arrays and the bias have gradients; quantized tensors are constants. An `out` is refused where a gradient is wanted.
     """
-    return _matmul(a, b, dtype=dtype, out=out, alpha=alpha, beta=beta, accumulate=accumulate, bias=bias,
-                   exact_products=exact_products, sm_count=sm_count, implementation=implementation, context=context).run()
+    options: Any = dict(dtype=dtype, out=out, alpha=alpha, beta=beta, accumulate=accumulate, bias=bias, exact_products=exact_products,
+                        sm_count=sm_count, implementation=implementation, context=context)
+    if _torch_follows(a, b, bias, out):
+        from . import _torch_calls
+
+        return _torch_calls.matmul(a, b, **options)
+    return prepare_matmul(a, b, **options).run()
 
 
-def _grouped_matmul(a: Any, b: Any, *, groups: Any = None, dtype: Any = None, out: Any = None, context: Optional[Context] = None,
-                    **options: Any) -> Call:
+def prepare_grouped_matmul(a: Any, b: Any, *, groups: Any = None, dtype: Any = None, out: Any = None,
+                           context: Optional[Context] = None, **options: Any) -> Call:
     left, right = _operand(a, "a", groups), _operand(b, "b")
     if left.groups is None:
         raise Error("a has no groups; quantize it with groups, or give groups beside an array")
@@ -131,7 +190,7 @@ def _grouped_matmul(a: Any, b: Any, *, groups: Any = None, dtype: Any = None, ou
     return _product("mxq_grouped_gemm", left, right, shape, zero, out, dtype, context, **options)
 
 
-@verb(_grouped_matmul)
+@verb(prepare_grouped_matmul)
 def grouped_matmul(a: Any, b: Any, *, groups: Any = None, dtype: Any = None, out: Any = None, alpha: float = 1.0, beta: float = 0.0,
                    accumulate: bool = False, bias: Any = None, exact_products: bool = False, sm_count: int = 0,
                    implementation: Optional[str] = None, context: Optional[Context] = None) -> Any:
@@ -144,5 +203,10 @@ def grouped_matmul(a: Any, b: Any, *, groups: Any = None, dtype: Any = None, out
     groups: those of an array a; a quantized tensor has its own. Rows that are in no group are zero. bias is (experts, outputs).
     The other options are those of matmul.
     """
-    return _grouped_matmul(a, b, groups=groups, dtype=dtype, out=out, alpha=alpha, beta=beta, accumulate=accumulate, bias=bias,
-                           exact_products=exact_products, sm_count=sm_count, implementation=implementation, context=context).run()
+    options: Any = dict(groups=groups, dtype=dtype, out=out, alpha=alpha, beta=beta, accumulate=accumulate, bias=bias,
+                        exact_products=exact_products, sm_count=sm_count, implementation=implementation, context=context)
+    if _torch_follows(a, b, bias, out):
+        from . import _torch_calls
+
+        return _torch_calls.grouped_matmul(a, b, **options)
+    return prepare_grouped_matmul(a, b, **options).run()

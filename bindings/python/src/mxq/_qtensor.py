@@ -8,6 +8,7 @@ from ._arrays import Device, HOST, count, kind_of, memory_keys, place
 from ._groups import Groups, as_groups, group_count, set_groups
 from ._library import Error, Handle, Idle, check, lib
 from ._names import CODE_DTYPES, FORMATS, PARTS, SCALINGS, default_scaling, plain_dtype, quantized_format, scale_dtype, value_of
+from ._operators import Operators
 from ._parts import Part, Shape, array_bytes, as_part, check_part, first_of, float_array, is_list, set_numbers, set_part
 from ._shapes import code_shape, scale_shape, stored_rows
 
@@ -79,7 +80,7 @@ def describe(spec: Spec, shape: Shape, groups: Optional[Groups], device: Device,
     return handle
 
 
-class QTensor:
+class QTensor(Operators):
     """A quantized tensor. Made by quantize and requantize, or by QTensor.from_parts around memory that is there.
 
     q.dequantize() gives an array of its values, numpy.asarray(q) one of numpy. q.rowwise.codes and q.rowwise.scales are bytes.
@@ -269,18 +270,6 @@ class QTensor:
         """The transpose of the matrix, or of each expert's."""
         return Transposed(self)
 
-    def __matmul__(self, other: Any) -> Any:
-        from ._products import matmul
-
-        return matmul(self, other)
-
-    def __rmatmul__(self, other: Any) -> Any:
-        from ._products import matmul
-
-        return matmul(other, self)
-
-    __array_ufunc__ = None  # numpy then leaves array @ tensor to __rmatmul__
-
     def dequantize(self, dtype: Any = None, *, part: Optional[str] = None, undo_hadamard: bool = True, out: Any = None) -> Any:
         """The values as an array of `dtype`, by default what was quantized: mxq.dequantize(self, dtype, ...)."""
         from ._verbs import dequantize
@@ -325,11 +314,10 @@ class QTensor:
         self.__init__(spec, shape, groups, parts, dtype, device, import_module(f"mxq._kind_{kind}"))  # type: ignore[misc]
 
 
-class Transposed:
+class Transposed(Operators):
     """The transpose of a quantized tensor, for products. Nothing is moved."""
 
     __slots__ = ("base",)
-    __array_ufunc__ = None
 
     def __init__(self, base: QTensor):
         self.base = base
@@ -343,16 +331,6 @@ class Transposed:
         return self.base
 
     mT = T
-
-    def __matmul__(self, other: Any) -> Any:
-        from ._products import matmul
-
-        return matmul(self, other)
-
-    def __rmatmul__(self, other: Any) -> Any:
-        from ._products import matmul
-
-        return matmul(other, self)
 
     def __repr__(self) -> str:
         return f"{self.base!r}.T"
