@@ -63,12 +63,21 @@ package() { # from the wheel: neither the source nor another library is in sight
         env -u MXQ_LIBRARY -u PYTHONPATH MXQ_TEST_DATA_DIR="$source/tests/data" "$work/venv/bin/python" -m pytest -q -p no:cacheprovider
 }
 types() { "$work/venv/bin/python" -m mypy --strict --cache-dir "$work/mypy" "$source/bindings/python/src/mxq"; }
+tool() { # what docs/checkpoints.md says after the wheel is built, in a fresh environment
+    local page=$source/docs/checkpoints.md
+    mkdir "$work/tool" && cd "$work/tool" && "$source/bindings/python/make_wheel.py" mxq-cpu "$library" dist && python3 -m venv env &&
+        grep '^    pip install' "$page" | sed "s|pip install|env/bin/pip install --quiet --disable-pip-version-check|" >lines && [ "$(wc -l <lines)" = 1 ] &&
+        bash -e lines && ln -s "$source/tests" . &&
+        sed -n "s|^    mxq-quantize IN OUT|env/bin/mxq-quantize tests/data/moe.safetensors out --include '*.weight' --include 'up.*'|p; s|^    mxq-quantize \(inspect\) OUT|env/bin/mxq-quantize \1 out|p; s|^    mxq-quantize compare IN OUT|env/bin/mxq-quantize compare tests/data/moe.safetensors out|p" "$page" >lines &&
+        [ "$(wc -l <lines)" = 3 ] && env -u MXQ_LIBRARY -u PYTHONPATH bash -e lines
+}
 if [ -z "$library" ] || ldd "$library" | grep -q 'lib[atu][a-z]*san'; then
     skip "the Python package" "needs the shared library, built without sanitizers"
 elif check "two wheels of one library are the same bytes" wheel; then
     check "wheels that are too large or need other libraries are refused" refuses_wheels
     if environment >"$work/pip" 2>&1; then
         check "the Python package, from its wheel with numpy${MXQ_TEST_PIP:+ and $MXQ_TEST_PIP}" package
+        check "the lines of docs/checkpoints.md that install and run mxq-quantize" tool
         "$work/venv/bin/python" -c 'import mypy' 2>/dev/null && check "the types of the Python package" types
     else
         skip "the Python package" "no environment with numpy and pytest can be made here: $(tail -n 1 "$work/pip")"

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("ml_dtypes", reason="the tools need mxq[tools]")
-pytest.importorskip("rich", reason="the tools need mxq[tools]")
+pytest.importorskip("ml_dtypes", reason="the tools need ml_dtypes and rich")
+pytest.importorskip("rich", reason="the tools need ml_dtypes and rich")
 from mxq.tools import cli, recipes  # noqa: E402
 from test_tools import save  # noqa: E402
 
