@@ -63,14 +63,20 @@ package() { # from the wheel: neither the source nor another library is in sight
         env -u MXQ_LIBRARY -u PYTHONPATH MXQ_TEST_DATA_DIR="$source/tests/data" "$work/venv/bin/python" -m pytest -q -p no:cacheprovider
 }
 types() { "$work/venv/bin/python" -m mypy --strict --cache-dir "$work/mypy" "$source/bindings/python/src/mxq"; }
-tool() { # what docs/checkpoints.md says after the wheel is built, in a fresh environment
-    local page=$source/docs/checkpoints.md
-    mkdir "$work/tool" && cd "$work/tool" && "$source/bindings/python/make_wheel.py" mxq-cpu "$library" dist && python3 -m venv env &&
-        grep '^    pip install' "$page" | sed "s|pip install|env/bin/pip install --quiet --disable-pip-version-check|" >lines && [ "$(wc -l <lines)" = 1 ] &&
-        bash -e lines && ln -s "$source/tests" . &&
-        sed -n "s|^    mxq-quantize IN OUT|env/bin/mxq-quantize tests/data/moe.safetensors out --include '*.weight' --include 'up.*'|p; s|^    mxq-quantize \(inspect\) OUT|env/bin/mxq-quantize \1 out|p; s|^    mxq-quantize compare IN OUT|env/bin/mxq-quantize compare tests/data/moe.safetensors out|p" "$page" >lines &&
-        [ "$(wc -l <lines)" = 3 ] && env -u MXQ_LIBRARY -u PYTHONPATH bash -e lines
+# A checkpoint of one weight, and the folders that the commands of docs/checkpoints.md name.
+tool_folder() {
+    mkdir "$work/tool" && cd "$work/tool" && "$source/bindings/python/make_wheel.py" mxq-cpu "$library" dist && mkdir IN && ln -s "$source/tests" . &&
+        python3 -m venv env
 }
+tool_input='from pathlib import Path; import numpy; from mxq.tools.writer import FileWriter, Output
+file = FileWriter(Path("IN/model.safetensors"), [Output("a.weight", "F32", (64, 64))], {})
+file.add("a.weight", numpy.ones((64, 64), "float32")); file.finish()'
+tool() ( # the lines of docs/checkpoints.md as they stand, but for the one that builds the wheel
+    tool_folder && export PATH=$PWD/env/bin:$PATH PIP_QUIET=1 PIP_DISABLE_PIP_VERSION_CHECK=1 && unset MXQ_LIBRARY PYTHONPATH
+    grep '^    pip install ' "$source/docs/checkpoints.md" >install && grep '^    mxq-quantize ' "$source/docs/checkpoints.md" >commands &&
+        [ "$(wc -l <install) $(wc -l <commands)" = "1 4" ] && bash -e install && python -c "$tool_input" && bash -ex commands &&
+        [ -e OUT/quantization_report.html ]
+)
 if [ -z "$library" ] || ldd "$library" | grep -q 'lib[atu][a-z]*san'; then
     skip "the Python package" "needs the shared library, built without sanitizers"
 elif check "two wheels of one library are the same bytes" wheel; then

@@ -94,6 +94,19 @@ def test_a_stack_is_compared_with_what_it_became(tmp_path, name, how):
         assert row["sqnr_db"] == pytest.approx(mxq.quantize(one, "mxfp8_e4m3").sqnr(one), abs=2e-3)
 
 
+def test_tensors_of_integers_are_compared_by_their_bytes(tmp_path):
+    x = np.arange(64, dtype="uint8").reshape(8, 8)
+    tensors = {"ids": x, "mask": x, "codes": x, "shape": x}
+    types = {"ids": "I8", "mask": "BOOL", "codes": "F8_E4M3"}
+    save(tmp_path / "a.safetensors", tensors, types)
+    save(tmp_path / "b.safetensors", {**tensors, "mask": x[::-1].copy(), "shape": x[:4]}, types)
+    rows = {row["name"]: row["note"] for row in compare.compare(tmp_path / "a.safetensors", tmp_path / "b.safetensors")}
+    assert rows.pop("mask") == "BOOL with other bytes" and rows.pop("shape") == "U8 without scales that belong to it"
+    assert rows == {"ids": "same values", "codes": "same values"}
+    needs = {row["name"]: row["needs"] for row in compare.inspect(tmp_path / "a.safetensors")}
+    assert needs["mask"] == "" and needs["codes"] == "F8_E4M3 without scales that belong to it"
+
+
 def test_the_terminal_shows_notes(tmp_path, capsys):
     save(tmp_path / "a.safetensors", {"x.weight": full(np.nan)})
     save(tmp_path / "b.safetensors", {"x.weight": full(1)})

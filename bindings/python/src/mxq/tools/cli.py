@@ -121,8 +121,8 @@ def _remarks(report: Row) -> List[str]:
         lines = [*lines[:LONGEST], f"... and {len(lines) - LONGEST} tensors more"]
     stacks = [row["name"] for row in tensors if row.get("note") == NOT_INCLUDED_STACK]
     if stacks:
-        named = f"{stacks[0]}{', ...' if len(stacks) > 1 else ''}"
-        lines.append(f"{len(stacks)} stacks of experts stay as they are ({named}); --include '*.experts.*' takes stacks")
+        named = stacks[0] + (f" and {len(stacks) - 1} more" if len(stacks) > 1 else "")
+        lines.append(f"tensors of three dimensions stay as they are: {named}; a stack of experts needs an --include of its own")
     if report["not_copied"]:
         shown = ", ".join(report["not_copied"][:5]) + (", ..." if len(report["not_copied"]) > 5 else "")
         lines.append(f"not copied: {shown}")

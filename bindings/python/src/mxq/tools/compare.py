@@ -8,7 +8,7 @@ import numpy
 from .._library import Error
 from .measure import sqnr
 from .plan import OTHERS, matrices, name_of_expert
-from .reader import open_checkpoint
+from .reader import BITS, open_checkpoint, read_bytes
 from .stored import PLAIN, Stored, find, values
 
 Row = Dict[str, Any]
@@ -19,10 +19,10 @@ def _needs(stored: Stored) -> str:
     """What has to be done with a tensor before libmxq takes it."""
     if stored.scales is not None:
         return stored.convert
-    if stored.format in PLAIN:
-        return ""
     if stored.name.endswith(OTHERS):
         return "integer quantization: not a format of libmxq"
+    if BITS[stored.format] > 8 or stored.format == "BOOL":
+        return ""
     return f"{stored.format} without scales that belong to it"
 
 
@@ -57,8 +57,16 @@ def _counts(left: Any, right: Any) -> str:
     return ", ".join(f"{a:,} {what} in A and {b:,} in B" for a, b, what in found if a or b)
 
 
+def _same_bytes(a: Stored, b: Stored) -> bool:
+    kinds = ((one.scales, one.format, one.shape) for one in (a, b))
+    return next(kinds) == next(kinds) == (None, a.format, a.shape) and numpy.array_equal(read_bytes(a.codes), read_bytes(b.codes))
+
+
 def _difference(a: Stored, b: Stored) -> Row:
     """SQNR of one tensor: what b lost of a. Equal values and NaN on both sides lose nothing."""
+    others = [one.format for one in (a, b) if one.scales is None and one.format not in PLAIN]  # such as positions
+    if others:
+        return {"note": "same values" if _same_bytes(a, b) else f"{others[0]} with other bytes"}
     left, right = values(a), values(b)
     if left.shape != right.shape:
         return {"note": f"shapes {list(left.shape)} and {list(right.shape)}"}
@@ -70,8 +78,7 @@ def _difference(a: Stored, b: Stored) -> Row:
             equal = (x == y) | (numpy.isnan(x) & numpy.isnan(y))
             same = same and bool(equal.all())
             signal += float(numpy.dot(x, x))
-            y = numpy.where(equal, 0.0, x - y)
-            noise += float(numpy.dot(y, y))
+            noise += float(numpy.dot(x - y, x - y))
     zero = "all of A is zero" if not same and signal == 0 else ""
     notes = ["same values" if same else zero, _counts(left, right)]
     return {"sqnr_db": None if same else sqnr(signal, noise), "note": "; ".join(note for note in notes if note)}
@@ -100,15 +107,15 @@ def compare(a: Path, b: Path) -> Iterator[Row]:
     for name in [*left, *(name for name in right if name not in left)]:
         row: Row = {
             "name": name,
-            "a": _descriptor(left[name]) if name in left else "",
-            "b": _descriptor(right[name]) if name in right else "",
+            "a": _descriptor(left[name]) or left[name].format.lower() if name in left else "",
+            "b": _descriptor(right[name]) or right[name].format.lower() if name in right else "",
         }
         if name not in left or name not in right:
             yield {**row, "note": f"in {'A' if name in left else 'B'} alone"}
             continue
         needs = _needs(left[name]) or _needs(right[name])
         if needs and "widened" not in needs:
-            yield {**row, "note": needs}
+            yield {**row, "note": "same values" if _same_bytes(left[name], right[name]) else needs}
             continue
         try:
             yield {**row, **_difference(left[name], right[name])}
