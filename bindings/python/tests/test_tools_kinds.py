@@ -10,7 +10,7 @@ import pytest
 
 ml_dtypes = pytest.importorskip("ml_dtypes", reason="the tools need ml_dtypes and rich")
 pytest.importorskip("rich", reason="the tools need ml_dtypes and rich")
-from mxq.tools import cli, compare, families, layouts, quantize, reader, stored  # noqa: E402
+from mxq.tools import cli, compare, devices, families, layouts, quantize, reader, stored  # noqa: E402
 from test_tools import TWO_D, name_of, save  # noqa: E402
 
 PAGE = Path(__file__).resolve().parents[3] / "docs/checkpoints.md"
@@ -130,6 +130,18 @@ def test_a_stack_of_fp8_is_widened_and_quantized_expert_by_expert(folder, tmp_pa
     assert np.array_equal(stored.values(made), mxq.quantize(np.stack(experts), "mxfp8_e4m3").dequantize())
 
 
+def test_a_stack_of_fp8_becomes_experts_of_gpt_oss(tmp_path):
+    codes, scales = SCALED[L + "moe.experts.gate_up_proj"]  # experts, inputs, outputs
+    name = L + "mlp.experts.gate_up_proj"
+    save(tmp_path / "m.safetensors", {name: codes, name + "_scale_inv": scales}, {name: "F8_E4M3"})
+    quantize.run(tmp_path / "m.safetensors", tmp_path / "out", quantize.recipe("gpt-oss", "mxfp4"))
+    pairs = zip(codes, scales)
+    experts = [mxq.QTensor.from_parts("fp8_e4m3", (256, 128), rowwise=pair, scaling="128x128").dequantize() for pair in pairs]
+    want = mxq.quantize(np.ascontiguousarray(np.stack(experts).swapaxes(1, 2)), "mxfp4").dequantize()
+    made = stored.find(reader.open_checkpoint(tmp_path / "out"))[0]
+    assert made.name == name and np.array_equal(stored.values(made), want.swapaxes(1, 2))
+
+
 def test_codes_whose_scales_are_not_known_are_refused(tmp_path):
     codes = np.zeros((128, 128), "uint8")
     of = {"a.weight": "F8_E4M3"}
@@ -232,6 +244,16 @@ def test_elements_that_are_not_finite_are_counted(dtype):
         assert not_finite(y) == 1
     codes = np.arange(256, dtype="uint8")
     assert not_finite(codes) == 2 and not_finite(codes[:127]) == 0 == not_finite(codes[128:255])
+
+
+def test_elements_of_every_piece_are_counted(tmp_path, monkeypatch):
+    x = bf16(1024, 64)
+    x[0, 0], x[900, 3] = np.nan, np.inf
+    save(tmp_path / "m.safetensors", {"a.weight": x})
+    monkeypatch.setattr(devices.Cpu, "piece_bytes", 20_000)
+    for mode in ("sample", "none"):
+        chosen = quantize.recipe("compressed-tensors", "mxfp4", measure=mode)
+        assert quantize.run(tmp_path / "m.safetensors", tmp_path / mode, chosen)["tensors"][0]["not_finite"] == 2
 
 
 def test_a_scale_of_tiny_weights_is_finite_without_a_warning(tmp_path, recwarn):
