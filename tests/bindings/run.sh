@@ -63,12 +63,27 @@ package() { # from the wheel: neither the source nor another library is in sight
         env -u MXQ_LIBRARY -u PYTHONPATH MXQ_TEST_DATA_DIR="$source/tests/data" "$work/venv/bin/python" -m pytest -q -p no:cacheprovider
 }
 types() { "$work/venv/bin/python" -m mypy --strict --cache-dir "$work/mypy" "$source/bindings/python/src/mxq"; }
+# A checkpoint of one weight, and the folders that the commands of docs/checkpoints.md name.
+tool_folder() {
+    mkdir "$work/tool" && cd "$work/tool" && "$source/bindings/python/make_wheel.py" mxq-cpu "$library" dist && mkdir IN && ln -s "$source/tests" . &&
+        python3 -m venv env
+}
+tool_input='from pathlib import Path; import numpy; from mxq.tools.writer import FileWriter, Output
+file = FileWriter(Path("IN/model.safetensors"), [Output("a.weight", "F32", (64, 64))], {})
+file.add("a.weight", numpy.ones((64, 64), "float32")); file.finish()'
+tool() ( # the lines of docs/checkpoints.md as they stand, but for the one that builds the wheel
+    tool_folder && export PATH=$PWD/env/bin:$PATH PIP_QUIET=1 PIP_DISABLE_PIP_VERSION_CHECK=1 && unset MXQ_LIBRARY PYTHONPATH
+    grep '^    pip install ' "$source/docs/checkpoints.md" >install && grep '^    mxq-quantize ' "$source/docs/checkpoints.md" >commands &&
+        [ "$(wc -l <install) $(wc -l <commands)" = "1 4" ] && bash -e install && python -c "$tool_input" && bash -ex commands &&
+        [ -e OUT/quantization_report.html ]
+)
 if [ -z "$library" ] || ldd "$library" | grep -q 'lib[atu][a-z]*san'; then
     skip "the Python package" "needs the shared library, built without sanitizers"
 elif check "two wheels of one library are the same bytes" wheel; then
     check "wheels that are too large or need other libraries are refused" refuses_wheels
     if environment >"$work/pip" 2>&1; then
         check "the Python package, from its wheel with numpy${MXQ_TEST_PIP:+ and $MXQ_TEST_PIP}" package
+        check "the lines of docs/checkpoints.md that install and run mxq-quantize" tool
         "$work/venv/bin/python" -c 'import mypy' 2>/dev/null && check "the types of the Python package" types
     else
         skip "the Python package" "no environment with numpy and pytest can be made here: $(tail -n 1 "$work/pip")"

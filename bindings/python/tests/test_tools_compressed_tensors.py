@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("compressed_tensors")
-pytest.importorskip("rich", reason="the tools need mxq[tools]")
+pytest.importorskip("rich", reason="the tools need ml_dtypes and rich")
 ml_dtypes = pytest.importorskip("ml_dtypes")
 from compressed_tensors.compressors.base import BaseCompressor  # noqa: E402
 from compressed_tensors.quantization import QuantizationConfig  # noqa: E402

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-ml_dtypes = pytest.importorskip("ml_dtypes", reason="the tools need mxq[tools]")
-pytest.importorskip("rich", reason="the tools need mxq[tools]")
+ml_dtypes = pytest.importorskip("ml_dtypes", reason="the tools need ml_dtypes and rich")
+pytest.importorskip("rich", reason="the tools need ml_dtypes and rich")
 from mxq.tools import cli, devices, layouts, measure, quantize, reader  # noqa: E402
 from test_tools import checkpoint, name_of, save  # noqa: E402, F401
 

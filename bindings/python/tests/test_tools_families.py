@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-ml_dtypes = pytest.importorskip("ml_dtypes", reason="the tools need mxq[tools]")
-pytest.importorskip("rich", reason="the tools need mxq[tools]")
+ml_dtypes = pytest.importorskip("ml_dtypes", reason="the tools need ml_dtypes and rich")
+pytest.importorskip("rich", reason="the tools need ml_dtypes and rich")
 files = pytest.importorskip("safetensors.torch")
 from mxq.tools import compare, quantize, reader, stored  # noqa: E402
 from test_tools import save  # noqa: E402

@@ -10,8 +10,8 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-pytest.importorskip("ml_dtypes", reason="the tools need mxq[tools]")
-pytest.importorskip("rich", reason="the tools need mxq[tools]")
+pytest.importorskip("ml_dtypes", reason="the tools need ml_dtypes and rich")
+pytest.importorskip("rich", reason="the tools need ml_dtypes and rich")
 from mxq.tools import page, quantize  # noqa: E402
 from test_tools import save  # noqa: E402
 

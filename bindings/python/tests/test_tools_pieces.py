@@ -11,8 +11,8 @@ import mxq
 import numpy as np
 import pytest
 
-ml_dtypes = pytest.importorskip("ml_dtypes", reason="the tools need mxq[tools]")
-pytest.importorskip("rich", reason="the tools need mxq[tools]")
+ml_dtypes = pytest.importorskip("ml_dtypes", reason="the tools need ml_dtypes and rich")
+pytest.importorskip("rich", reason="the tools need ml_dtypes and rich")
 from mxq.tools import devices, layouts, measure, quantize, reader, stored  # noqa: E402
 from test_tools import checkpoint, name_of, save, top  # noqa: E402, F401
 

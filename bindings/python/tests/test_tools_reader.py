@@ -47,7 +47,7 @@ HOSTILE = [
     ("length cut", (5).to_bytes(4, "little"), "a file of 4 bytes"),
     ("no JSON", blob(b"{]", b""), "expected JSON"),
     ("bad UTF-8", blob(b'{"\xff":1}'), "expected JSON"),
-    ("a list", blob(b"[]"), "expected an object, found 'list'"),
+    ("a list", blob(b"[]"), "expected an object, found list"),
     ("NaN", blob(b'{"a":NaN}'), "expected JSON, found 'NaN'"),
     ("depth", blob(b'{"a":' * 200_000 + b"1" + b"}" * 200_000), "little depth"),
     ("digits", blob(b'{"a":' + b"9" * 100_000 + b"}"), "expected JSON"),
@@ -65,7 +65,7 @@ HOSTILE = [
     ("true as a shape", blob({"a": tensor(0, 1, shape=[True])}, bytes(1)), "a shape of"),
     ("fractional shape", blob({"a": tensor(0, 4, shape=[4.0])}, bytes(4)), "a shape of"),
     ("shape of high rank", blob({"a": tensor(0, 1, shape=[1] * 33)}, bytes(1)), "a shape of"),
-    ("shape that overflows 64 bits to 0", blob({"a": tensor(0, 0, shape=[2**32, 2**32])}), "found 'data_offsets of 0 bytes'"),
+    ("shape that overflows 64 bits to 0", blob({"a": tensor(0, 0, shape=[2**32, 2**32])}), "found data_offsets of 0 bytes"),
     ("shape against bytes", blob({"a": tensor(0, 4, "F32", [2])}, bytes(4)), "8 bytes for F32"),
     ("half a byte", blob({"a": tensor(0, 2, "F4", [3])}, bytes(2)), "1.5 bytes for F4"),
     ("offsets in reverse", blob({"a": tensor(4, 0, shape=[4])}, bytes(4)), "[begin, end]"),
@@ -75,7 +75,7 @@ HOSTILE = [
     ("overlap", blob({"a": tensor(0, 4), "b": tensor(3, 7)}, bytes(7)), "an overlap"),
     ("the same bytes twice", blob({"a": tensor(0, 4), "b": tensor(0, 4)}, bytes(4)), "an overlap"),
     ("gap", blob({"a": tensor(0, 4), "b": tensor(5, 8)}, bytes(8)), "a gap"),
-    ("bytes behind", blob(GOOD, bytes(9)), "found '9 bytes'"),
+    ("bytes behind", blob(GOOD, bytes(9)), "found 9 bytes"),
     ("truncated", blob(GOOD, bytes(7)), "in 7 bytes of data"),
     ("metadata of numbers", blob({**GOOD, "__metadata__": {"a": 1}}, bytes(8)), "an object of texts"),
 ]
@@ -129,6 +129,36 @@ def test_an_index_gives_the_tensors_of_all_files(tmp_path):
         assert np.array_equal(reader.read_bytes(checkpoint.entries["b"]), [1, 2])
 
 
+def test_an_index_may_have_another_name(tmp_path):
+    place = sharded(tmp_path, {"a": "s1.safetensors"}, s1=blob({"a": tensor(0, 4)}, bytes(4)))
+    for name in ("diffusion_pytorch_model.safetensors.index.json", "model.safetensors.index.fp16.json"):
+        place = place.rename(tmp_path / name)
+        for path in (tmp_path, place):
+            found = reader.open_checkpoint(path)
+            assert (found.index_name, found.whole, list(found.entries)) == (name, True, ["a"])
+    (tmp_path / "other.safetensors.index.json").write_text("{}")
+    with pytest.raises(reader.CheckpointError, match="found the indexes model.safetensors.index.fp16.json, other"):
+        reader.open_checkpoint(tmp_path)
+    assert reader.open_checkpoint(place).index_name == name
+
+
+def test_a_folder_without_weights_names_the_subfolders_that_have_some(tmp_path):
+    with pytest.raises(reader.CheckpointError, match="found 0 .safetensors files and no index$"):
+        reader.open_checkpoint(tmp_path)
+    for part in ("unet", "vae"):
+        (tmp_path / part).mkdir()
+        written(tmp_path / part / "m.safetensors", blob(GOOD, bytes(8)))
+    with pytest.raises(reader.CheckpointError, match="give one of its subfolders: unet, vae$"):
+        reader.open_checkpoint(tmp_path)
+
+
+def test_a_path_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(reader.CheckpointError) as refused:
+        reader.open_checkpoint(tmp_path / "none.safetensors")
+    wanted = "file: expected a file that can be read, found nothing of this name"
+    assert str(refused.value) == f"{tmp_path / 'none.safetensors'}: {wanted}"
+
+
 @pytest.mark.parametrize(
     "weight_map, says",
     [
@@ -140,7 +170,7 @@ def test_an_index_gives_the_tensors_of_all_files(tmp_path):
         ({"a": ".s1.safetensors"}, "beside the index"),
         ({"a": "s1.bin"}, "beside the index"),
         ({"a": "s1.safetensors", "x": "s1.safetensors"}, "none of this name"),
-        ({"a": "s3.safetensors"}, "No such file"),
+        ({"a": "s3.safetensors"}, "s3.safetensors: file: .*found nothing of this name"),
         ({"a": "s1.safetensors", "b": "s2.safetensors"}, "a name in one file alone"),
     ],
 )

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("ml_dtypes", reason="the tools need mxq[tools]")
-pytest.importorskip("rich", reason="the tools need mxq[tools]")
+pytest.importorskip("ml_dtypes", reason="the tools need ml_dtypes and rich")
+pytest.importorskip("rich", reason="the tools need ml_dtypes and rich")
 from mxq.tools import cli, recipes  # noqa: E402
 from test_tools import save  # noqa: E402
 
@@ -56,7 +56,7 @@ def test_the_table_of_the_page_is_what_the_command_gives(rows):
 
 def test_a_checkpoint_without_a_layer_gets_weights_alone(tmp_path, capsys):
     x = np.random.default_rng(0).standard_normal((64, 256), "float32")
-    save(tmp_path / "m.safetensors", {"a.weight": x, "lm_head.weight": x, "a.bias": x[0]})
+    save(tmp_path / "m.safetensors", {"a.weight": x, "lm_head.weight": x, "a.bias": x[0], "b.weight": x.reshape(4, 16, 256)})
     assert cli.main(["recipes", str(tmp_path / "m.safetensors")]) == 0
     said = capsys.readouterr().out
     assert "layer db" not in said and "8,704" in said and "four over six" in said  # 64 * 256 * 17 / 32

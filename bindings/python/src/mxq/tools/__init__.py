@@ -1,1 +1,1 @@
-"""The command mxq-quantize: quantizes checkpoints, says what is in them, and compares them. Needs mxq[tools]."""
+"""The command mxq-quantize: quantizes checkpoints, says what is in them, and compares them. Needs ml_dtypes and rich."""

@@ -15,13 +15,14 @@ try:
     from rich.table import Table
     from rich.text import Text
 except ImportError as missing:
-    sys.exit(f"mxq-quantize: {missing}; install the packages that it needs: pip install 'mxq[tools]'")
+    sys.exit(f"mxq-quantize: {missing}; install the packages that it needs: pip install numpy ml_dtypes rich")
 
 from .._library import Error
 from .compare import compare, inspect
 from .devices import KINDS
+from .families import KEPT, MATRICES
 from .layouts import LAYOUTS
-from .plan import EXCLUDE, EXPERTS, FUSED, INCLUDE, MEASURE, recipe
+from .plan import EXPERTS, FUSED, MEASURE, NOT_INCLUDED_STACK, recipe
 from .quantize import PAGE, REPORT, run
 from .reader import open_checkpoint
 from .recipes import recipes
@@ -48,8 +49,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--layout", default=layouts[0], choices=layouts, help="whose names and config block (default: %(default)s)"
     )
-    parser.add_argument("--include", action="append", default=[], metavar="PATTERN", help=f"in place of {' '.join(INCLUDE[2])}")
-    parser.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help=f"in place of {' '.join(EXCLUDE)}")
+    parser.add_argument("--include", action="append", default=[], metavar="PATTERN", help=f"in place of {' '.join(MATRICES)}")
+    usual = " ".join(row.pattern for row in KEPT if not row.model_types)
+    parser.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help=f"in place of {usual}")
     parser.add_argument(
         "--experts",
         default=EXPERTS[0],
@@ -111,6 +113,22 @@ def _worst(rows: List[Row]) -> List[Row]:
     return sorted(rows, key=lambda row: row["sqnr_db"] if row.get("sqnr_db") is not None else -1e9)[:LONGEST]
 
 
+def _remarks(report: Row) -> List[str]:
+    """What a reader of the terminal should know beside the table."""
+    tensors = report["tensors"]
+    lines = [f"{row['name']}: NaN or infinite elements: {row['not_finite']:,}" for row in tensors if row.get("not_finite")]
+    if len(lines) > LONGEST:
+        lines = [*lines[:LONGEST], f"... and {len(lines) - LONGEST} tensors more"]
+    stacks = [row["name"] for row in tensors if row.get("note") == NOT_INCLUDED_STACK]
+    if stacks:
+        named = stacks[0] + (f" and {len(stacks) - 1} more" if len(stacks) > 1 else "")
+        lines.append(f"tensors of three dimensions stay as they are: {named}; a stack of experts needs an --include of its own")
+    if report["not_copied"]:
+        shown = ", ".join(report["not_copied"][:5]) + (", ..." if len(report["not_copied"]) > 5 else "")
+        lines.append(f"not copied: {shown}")
+    return lines
+
+
 def _quantize(arguments: argparse.Namespace) -> None:
     chosen = recipe(
         arguments.layout,
@@ -144,6 +162,8 @@ def _quantize(arguments: argparse.Namespace) -> None:
     title = f"{len(rows)} tensors quantized" + (f", the {len(shown)} with the least SQNR" if len(shown) < len(rows) else "")
     title += "; SQNR, clipped: of measured rows, the first 128 of each 2048" if sampled else ""
     _table(title, ["name", "shape", "format", "scaling", "bytes_after", "sqnr_db", "clipped", "zero_blocks"], shown)
+    for line in _remarks(report):
+        print(line)
     before, after = (sum(row[key] for row in report["tensors"]) for key in ("bytes_before", "bytes_after"))
     print(
         f"{len(kept)} tensors kept; {before:,} bytes became {after:,}; all tensors are in {arguments.output / REPORT}, pictures in {PAGE}"

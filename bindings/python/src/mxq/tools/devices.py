@@ -51,9 +51,10 @@ class Cpu:
 
     def sums(self, given: Any, back: Any, limit: Any) -> Tuple[float, float, int]:
         """The squares of `given`, those of its difference to `back`, and how many magnitudes are above `limit`. Changes all."""
-        signal = numpy.einsum("ij,ij->i", given, given).sum(dtype=numpy.float64)  # a dot product would use threads of its own
+        double: Any = {"dtype": numpy.float64}  # squares of float32 underflow; a dot product would use threads of its own
+        signal = numpy.einsum("ij,ij->i", given, given, **double).sum()
         numpy.subtract(given, back, out=back)
-        noise = numpy.einsum("ij,ij->i", back, back).sum(dtype=numpy.float64)
+        noise = numpy.einsum("ij,ij->i", back, back, **double).sum()
         return float(signal), float(noise), int(numpy.count_nonzero(numpy.abs(given, out=given) > limit))
 
 

@@ -14,6 +14,7 @@ Of a weight (R, C) named X.weight, and for gpt-oss experts (E, C, R) named X:
     gpt-oss             mxfp4              X_blocks (E, R, C/32, 16)        X_scales            (E, R, C/32)  E8M0
 """
 
+from fnmatch import fnmatchcase
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import numpy
@@ -120,6 +121,8 @@ def unfit(layout: Layout, dtype: str, shape: Shape) -> str:
     """Why a tensor cannot be stored so, or nothing."""
     if dtype not in FLOATS:
         return f"{dtype} is not one of {', '.join(FLOATS)}"
+    if len(shape) == 2 < layout.rank:
+        return "2 dimensions, not 3: this layout has stacks of experts; --experts stack makes them of X.experts.0.up.weight, ..."
     if len(shape) not in (layout.rank, 3):
         return f"{len(shape)} dimensions, not {layout.rank}"
     experts, rows, cols = matrix(layout, shape)
@@ -190,7 +193,7 @@ GPT_OSS_PLAIN = ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model
 
 
 def config_block(layout: Layout, plain: List[str]) -> Dict[str, Any]:
-    """The quantization_config of config.json. plain: modules with a weight matrix that was not quantized."""
+    """The quantization_config of config.json. plain: modules with weights that were not quantized."""
     if layout.layout == _CT:
         group = {"targets": ["Linear"], "output_activations": None, **layout.config}
         return {
@@ -210,7 +213,8 @@ def config_block(layout: Layout, plain: List[str]) -> Dict[str, Any]:
             "producer": {"name": "mxq-quantize"},
         }
     if layout.layout == "gpt-oss":
-        return {"quant_method": "mxfp4", "modules_to_not_convert": GPT_OSS_PLAIN}
+        more = [name for name in plain if not any(fnmatchcase(f"{name}.", f"{known}.*") for known in GPT_OSS_PLAIN)]
+        return {"quant_method": "mxfp4", "modules_to_not_convert": GPT_OSS_PLAIN + more}
     return {
         "quant_method": "fp8",
         "fmt": "e4m3",

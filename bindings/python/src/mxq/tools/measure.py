@@ -5,8 +5,10 @@ Clipped: elements so far beyond the largest value of their block that they lose 
 Scales: how many block scales have which exponent of two.
 Zero blocks: blocks whose codes are all zero, whether their values were or not.
 
-Zero blocks are counted in all rows, the others in the rows that are measured: all of them, or a sample, the first 128 of each
-2048.
+Not finite: elements that are NaN or infinite.
+
+Zero blocks and elements that are not finite are counted in all rows, the others in the rows that are measured: all of them, or a
+sample, the first 128 of each 2048.
 """
 
 import math
@@ -70,6 +72,19 @@ def zero_blocks(codes: Any, scales: Any, format: str, scaling: str, cols: int) -
     return int(zeros.sum()), zeros.size
 
 
+_EXPONENT = {"bfloat16": 0x7F80, "float16": 0x7C00, "float32": 0x7F800000, "uint8": 0x7F}  # bytes are codes of E4M3
+
+
+def not_finite(array: Any) -> int:
+    """How many elements are NaN or infinite. Two maxima of integers say that there are none, which is fast."""
+    exponent = _EXPONENT[array.dtype.name]
+    signed, bits = (array.view(f"{kind}{array.dtype.itemsize}") for kind in "iu")
+    sign = 1 << 8 * bits.itemsize - 1
+    if not array.size or (int(signed.max()) < exponent and int(bits.max()) < sign + exponent):
+        return 0
+    return int(numpy.count_nonzero((bits & exponent) == exponent))
+
+
 def counts_of(scales: Any) -> Dict[int, int]:
     """How many scales have which byte, or in float32 which exponent of two."""
     if scales.dtype == numpy.uint8:
@@ -107,7 +122,7 @@ class Measure:
     def __init__(self, format: str, scaling: str) -> None:
         self.format, self.scaling = format, scaling
         self.signal = self.noise = 0.0
-        self.clipped = self.zeros = self.blocks = self.rows = self.measured = 0
+        self.clipped = self.zeros = self.blocks = self.rows = self.measured = self.not_finite = 0
         self.scales: Dict[int, int] = {}
 
     def add(self, here: Cpu, x: Any, q: QTensor, mode: str, first: int = 0) -> None:
@@ -141,7 +156,7 @@ class Measure:
             self.scales[key] = self.scales.get(key, 0) + count
 
     def merge(self, other: "Measure") -> None:
-        for name in ("signal", "noise", "clipped", "zeros", "blocks", "rows", "measured"):
+        for name in ("signal", "noise", "clipped", "zeros", "blocks", "rows", "measured", "not_finite"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self._count(other.scales)
 
@@ -150,6 +165,7 @@ class Measure:
         zeros = {
             "zero_blocks": int(self.zeros == self.blocks) if tensor else self.zeros,
             "blocks": 1 if tensor else self.blocks,
+            **({"not_finite": self.not_finite} if self.not_finite else {}),
         }
         if not self.measured:
             return zeros

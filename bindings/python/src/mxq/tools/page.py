@@ -50,6 +50,8 @@ def _faults(row: Row, usual: float) -> List[str]:
     out = []
     if row.get("sqnr_db") is not None and row["sqnr_db"] < usual - _LEAST_DB:
         out.append(f"SQNR {usual - row['sqnr_db']:.1f} dB under the median of its kind")
+    if row.get("not_finite"):
+        out.append(f"{row['not_finite']:,} NaN or infinite elements")
     if row.get("clipped"):
         out.append(f"{row['clipped']:,} elements clipped")
     if row["zero_blocks"] > _ZERO_SHARE * row["blocks"]:
@@ -236,7 +238,7 @@ def page(report: Row) -> str:
 <p>{len(found)} tensors quantized to {_text(report["format"])} {_text(report["scaling"])} in the layout of {_text(report["layout"])},
 {len(kept)} kept; {before:,} bytes became {after:,}. libmxq {_text(report["version"])}. <b id="verdict">{verdict}</b></p>
 <p>SQNR, clipped elements and scales are {sample}. A tensor stands out if its SQNR is {_LEAST_DB:g} dB under the median of its kind,
-if elements are clipped, or if more than {100 * _ZERO_SHARE:g} % of its blocks are zero.</p>
+if elements are NaN, infinite or clipped, or if more than {100 * _ZERO_SHARE:g} % of its blocks are zero.</p>
 <h2>SQNR by layer</h2><figure>{_sqnr_picture(found)}</figure>
 <h2>Scales of blocks</h2>
 <p>The share of blocks by the exponent of their scale's power of two. Grey: all tensors. A wide or shifted shape tells of outliers,

@@ -9,7 +9,7 @@ from .._parts import Part
 from .._qtensor import QTensor
 from .devices import Cpu, Device
 from .layouts import TILE_ROWS
-from .measure import Measure
+from .measure import Measure, not_finite
 from .plan import Step, fp8_source
 from .reader import Entry, read_into
 from .stored import Stored, typed
@@ -56,13 +56,17 @@ def _read(here: Cpu, entry: Entry, first: int, last: int, row_elements: int, aga
     return typed(entry, data).reshape(last - first, row_elements)
 
 
-def values(here: Cpu, source: Stored, first: int, last: int, dtype: str = "float32", again: bool = False) -> Any:
-    """Rows of a source on the device: as they are, or those of FP8 with scales of 128x128 as `dtype`."""
-    cols = source.shape[1]
-    codes = here.place(_read(here, source.codes, first, last, cols, again))
+def _codes(here: Cpu, source: Stored, first: int, last: int, again: bool = False) -> Any:
+    """Rows of a source in host memory: values, or codes of FP8."""
+    return _read(here, source.codes, first, last, source.shape[1], again)
+
+
+def _values(here: Cpu, source: Stored, first: int, last: int, host: Any, dtype: str = "float32") -> Any:
+    """Rows of a source on the device: as they are, or those of FP8 with scales of 128x128 as `dtype`. host: of _codes()."""
+    codes = here.place(host)
     if source.scales is None:
         return codes
-    rows = first // 128, -(-last // 128)
+    rows, cols = (first // 128, -(-last // 128)), source.shape[1]
     scales = _read(here, source.scales, rows[0], rows[1], -(-cols // 128), True, "scales").astype(numpy.float32)
     q = QTensor.from_parts("fp8_e4m3", (last - first, cols), rowwise=(codes, here.place(scales)), scaling="128x128")
     return dequantize(q, dtype, context=here.context)
@@ -71,13 +75,15 @@ def values(here: Cpu, source: Stored, first: int, last: int, dtype: str = "float
 def piece_amax(device: Device, step: Step, piece: Piece) -> float:
     """The largest magnitude of a piece, as the format needs it."""
     assert step.layout is not None
-    x = values(device.here, piece.source, piece.first, piece.last, again=True)
+    host = _codes(device.here, piece.source, piece.first, piece.last, again=True)
+    x = _values(device.here, piece.source, piece.first, piece.last, host)
     return float(amax(x, step.layout.format, context=device.here.context)[0])
 
 
 def quantization_scale(amax: float) -> float:
     """What FP8 with a scale of the tensor multiplies values by before they are rounded."""
-    scale = numpy.float32(448) / numpy.float32(amax) if 0 < amax < float("inf") else numpy.float32(1)
+    with numpy.errstate(over="ignore"):  # of tiny values
+        scale = numpy.float32(448) / numpy.float32(amax) if 0 < amax < float("inf") else numpy.float32(1)
     return float(min(scale, numpy.finfo(numpy.float32).max))
 
 
@@ -85,7 +91,8 @@ def quantize_piece(device: Device, step: Step, piece: Piece, amax: float, file: 
     """Quantizes a piece and writes its codes and scales. amax: that of the tensor, if its scaling has one."""
     layout, here = step.layout, device.here
     assert layout is not None
-    x = values(here, piece.source, piece.first, piece.last)
+    host = _codes(here, piece.source, piece.first, piece.last)
+    x = _values(here, piece.source, piece.first, piece.last, host)
     options: Any = {"amax": amax} if layout.format == "nvfp4" else {}
     if layout.scaling == "tensor":
         options = {"quantization_scale": quantization_scale(amax)}
@@ -102,14 +109,16 @@ def quantize_piece(device: Device, step: Step, piece: Piece, amax: float, file: 
         file.add_piece(step.outputs[1].name, -(-piece.line // tile) * (scales.nbytes // len(scales)), scales)
     out = Measure(layout.format, layout.scaling)
     out.add(here, x, q, mode, piece.first)
+    out.not_finite = not_finite(host)
     return out
 
 
 def widen_piece(device: Device, step: Step, piece: Piece, file: FileWriter) -> None:
     """Writes rows of FP8 as BF16."""
     here = device.here
-    x = here.host(values(here, piece.source, piece.first, piece.last, "bfloat16"))
-    file.add_piece(step.outputs[0].name, piece.first * x.nbytes // len(x), x)
+    host = _codes(here, piece.source, piece.first, piece.last)
+    x = here.host(_values(here, piece.source, piece.first, piece.last, host, "bfloat16"))
+    file.add_piece(step.outputs[0].name, piece.line * x.nbytes // len(x), x)
 
 
 def copy_piece(device: Device, step: Step, first: int, last: int, file: FileWriter) -> None:

@@ -1,27 +1,29 @@
 """What happens to each tensor of a checkpoint: which tensors are quantized, under which names, and which are copied."""
 
 import re
-from fnmatch import fnmatchcase
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from .._library import Error
 from . import layouts
+from .families import MATRICES, STACKS, first_match, included, kept
 from .layouts import Layout
-from .reader import Checkpoint, refuse
+from .reader import Checkpoint, Entry, is_quantized, read_config, refuse
 from .stored import Stored, find
 from .writer import Output
 
-INCLUDE = {2: ("*.weight",), 3: ("*.experts.gate_up_proj", "*.experts.down_proj")}
-EXCLUDE = ("*embed*", "*lm_head*", "*norm*", "*router*", "*.gate.weight")
 EXPERTS = ("keep", "split", "stack")
 MEASURE = ("sample", "all", "none")
 FUSED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"), ("w1", "w3"))  # what engines join into one matrix
 _EXPERT = re.compile(r"(.*\.experts\.)(\d+)\.(.*)")
+_SCALED = ("F8_", "F6_", "F4")  # the types whose values need scales, as their names begin
+NOT_INCLUDED_STACK = "not included: 3 dimensions, and a stack of experts needs an --include of its own"
+OTHERS = ("qweight", "weight_packed", "qzeros", "absmax", "quant_state", "weight_shape", "weight_zero_point")  # of integer quantization
 
 
 class Recipe(NamedTuple):
     """What is asked for: how weights are stored, and which tensors are weights.
 
+    exclude: empty for the table of families.py.
     experts: "split" makes a tensor of each expert of a stack, "stack" a stack of the tensors of all experts.
     share_global: NVFP4 tensors that engines join share a global scale.
     measure: which rows SQNR, clipped elements and scales are measured of.
@@ -67,30 +69,37 @@ def recipe(
     share_global: bool = False,
     measure: str = "sample",
 ) -> Recipe:
-    """include, exclude: patterns of the shell, in place of INCLUDE and EXCLUDE."""
+    """include, exclude: patterns of the shell, in place of those of families.py."""
     row = layouts.choose(layout, format, scaling)
     if experts == "split" and row.rank == 3:
         raise Error(f"{layout}: expected experts in a stack, found experts split; its names are of stacks")
-    usual = INCLUDE[2] if experts == "stack" else INCLUDE[row.rank]
-    return Recipe(row, tuple(include) or usual, tuple(exclude) or EXCLUDE, experts, share_global, measure)
+    usual = STACKS if row.rank == 3 and experts != "stack" else MATRICES
+    return Recipe(row, tuple(include) or usual, tuple(exclude), experts, share_global, measure)
 
 
 def fp8_source(source: Stored) -> bool:
-    return source.format == "fp8_e4m3" and source.scaling == "128x128" and len(source.shape) == 2
+    return source.format == "fp8_e4m3" and source.scaling == "128x128" and len(source.shape) in (2, 3)
 
 
-def _any(patterns: Sequence[str], name: str) -> Optional[str]:
-    return next((pattern for pattern in patterns if fnmatchcase(name, pattern)), None)
+def _excluded(name: str, recipe: Recipe, config: Dict[str, Any]) -> str:
+    """Which pattern keeps a tensor, or nothing."""
+    if recipe.exclude:
+        pattern = first_match(recipe.exclude, name)
+        return f"excluded by {pattern}" if pattern else ""
+    row = kept(name, config)
+    return f"excluded by {row.pattern}: {row.what}" if row else ""
 
 
-def _note(source: Stored, recipe: Recipe) -> str:
+def _note(source: Stored, recipe: Recipe, config: Dict[str, Any]) -> str:
     """Why a tensor is not quantized, or nothing."""
     layout, stacked = recipe.layout, recipe.experts == "stack" and bool(_EXPERT.fullmatch(source.name))
-    if not _any(recipe.include, source.name):
-        return "not included"
-    excluded = _any(recipe.exclude, source.name)
+    excluded = _excluded(source.name, recipe, config)
+    if not included(recipe.include, source.name, len(source.shape)):
+        of_stack = "experts" in source.name.split(".") or source.name.endswith(".weight")
+        stack = len(source.shape) == 3 and of_stack and not excluded
+        return NOT_INCLUDED_STACK if stack else "not included"
     if excluded:
-        return f"excluded by {excluded}"
+        return excluded
     if layout.rank == 2 and len(source.shape) == 2 and not source.name.endswith(".weight"):
         return "its name does not end with .weight"
     shape = source.shape
@@ -99,29 +108,46 @@ def _note(source: Stored, recipe: Recipe) -> str:
     return layouts.unfit(layout, "BF16" if fp8_source(source) else source.codes.dtype, shape)
 
 
-def _check(source: Stored) -> None:
-    if source.scales is not None and not fp8_source(source):
-        refuse(
-            source.codes.path,
-            f"tensor {source.name!r}",
-            "F32, F16, BF16, or FP8 with a scale for each 128x128",
-            f"{source.format} {source.scaling} {source.convert}".strip(),
-        )
+def _check(source: Stored, scaled: bool) -> None:
+    """Refuses codes whose scales would lose their meaning. scaled: something says that there are scales."""
+    where, wanted = f"tensor {source.name!r}", "F32, F16, BF16, or FP8 with a scale for each 128x128"
+    dtype = source.codes.dtype
+    if source.scales is not None:
+        if not fp8_source(source):
+            refuse(source.codes.path, where, wanted, f"{source.format} {source.scaling} {source.convert}".strip())
+    elif source.name.endswith(OTHERS):
+        refuse(source.codes.path, where, wanted, "integer quantization; dequantize it first")
+    elif scaled and (dtype.startswith(_SCALED) or dtype in ("U8", "I8") and source.name.endswith(".weight")):
+        refuse(source.codes.path, where, wanted, f"{dtype} without scales of a known name; dequantize it first")
 
 
-def _matrices(source: Stored) -> Tuple[Stored, ...]:
+def _cut(source: Stored, entry: Entry, number: int) -> Entry:
+    """What one expert has of the codes or scales of a stack; all of a scale that the experts share."""
+    if entry.shape[:1] != source.shape[:1]:
+        return entry
+    size = entry.nbytes // source.shape[0]
+    return entry._replace(shape=entry.shape[1:], start=entry.start + number * size, end=entry.start + (number + 1) * size)
+
+
+def matrices(source: Stored) -> Tuple[Stored, ...]:
     """The matrices of a tensor, in its order."""
     if len(source.shape) == 2:
         return (source,)
-    entry, count = source.codes, source.shape[0]
-    size = entry.nbytes // count
     return tuple(
         source._replace(
             shape=source.shape[1:],
-            codes=entry._replace(shape=source.shape[1:], start=entry.start + i * size, end=entry.start + (i + 1) * size),
+            codes=_cut(source, source.codes, i),
+            scales=source.scales and _cut(source, source.scales, i),
         )
-        for i in range(count)
+        for i in range(source.shape[0])
     )
+
+
+def name_of_expert(stack: str, number: int) -> str:
+    """The name of an expert's tensor."""
+    base = stack.removesuffix(".weight")
+    head, dot, tail = base.rpartition(".experts.")
+    return f"{head}.experts.{number}.{tail}.weight" if dot else f"{base}.{number}.weight"
 
 
 def _group(name: str) -> str:
@@ -149,27 +175,59 @@ def _stacked(experts: Dict[int, Stored], name: str, recipe: Recipe) -> Step:
     return _quantized(name, (len(sources), *first.shape), sources, recipe, False)
 
 
+def _plain(source: Stored, note: str) -> Step:
+    """A step that copies a tensor, or widens FP8."""
+    if fp8_source(source):
+        return Step(source.name, source.shape, matrices(source), None, note, [Output(source.name, "BF16", source.shape)])
+    return Step(source.name, source.shape, (source,), None, note, [Output(source.name, source.codes.dtype, source.shape)])
+
+
 def _steps(checkpoint: Checkpoint, recipe: Recipe) -> List[Step]:
     """The steps for all tensors, in the order of the files."""
     out: List[Step] = []
     stacks: Dict[str, Dict[int, Stored]] = {}
+    config = read_config(checkpoint)
+    quantized = is_quantized(config)
+    modules = {name.rpartition(".")[0] for name in checkpoint.entries if "scale" in name.rpartition(".")[2]}
     for source in find(checkpoint):
-        _check(source)
-        note, expert = _note(source, recipe), _EXPERT.fullmatch(source.name)
+        _check(source, quantized or source.name.rpartition(".")[0] in modules)
+        note, expert = _note(source, recipe, config), _EXPERT.fullmatch(source.name)
         if note:
-            dtype = "BF16" if fp8_source(source) else source.codes.dtype
-            out.append(Step(source.name, source.shape, (source,), None, note, [Output(source.name, dtype, source.shape)]))
+            out.append(_plain(source, note))
         elif recipe.experts == "stack" and expert and len(source.shape) == 2:
             stacks.setdefault(expert[1] + expert[3], {})[int(expert[2])] = source
         elif recipe.experts == "split" and len(source.shape) == 3:
-            head, dot, tail = source.name.rpartition(".experts.")
-            for number, one in enumerate(_matrices(source)):
-                name = f"{head}.experts.{number}.{tail}" if dot else f"{source.name}.{number}"
-                out.append(_quantized(name, one.shape, (one,), recipe, False))
+            for number, one in enumerate(matrices(source)):
+                out.append(_quantized(name_of_expert(source.name, number), one.shape, (one,), recipe, False))
         else:
             transposed = recipe.layout.rank == 3
-            out.append(_quantized(source.name, source.shape, _matrices(source), recipe, transposed))
+            out.append(_quantized(source.name, source.shape, matrices(source), recipe, transposed))
     return out + [_stacked(experts, name, recipe) for name, experts in stacks.items()]
+
+
+def plain_modules(steps: Sequence[Step]) -> List[str]:
+    """Modules with weights of two dimensions or more that stay plain: what readers must not take for quantized.
+
+    A weight whose name is not X.weight is told by its module, or by its full name where that has quantized weights, too.
+    """
+    quantized = {output.name.rpartition(".")[0] for step in steps if step.layout for output in step.outputs}
+    within = {name[:end] for name in quantized for end in [*(dot.start() for dot in re.finditer(r"\.", name)), len(name)]}
+    out = set()
+    for step in steps:
+        module, _, last = step.name.rpartition(".")
+        if step.layout or len(step.shape) < 2 or last.endswith("bias") or not step.outputs[0].dtype.startswith(("F", "BF")):
+            continue
+        out.add(module if module and (last == "weight" or module not in within) else step.name)
+    return sorted(out)
+
+
+def _reasons(steps: Sequence[Step]) -> str:
+    """Why no tensor is quantized."""
+    notes = [(step.name, step.note) for step in steps if step.note != "not included"]
+    if not notes:
+        return f"no such name among {len(steps)}" + (f", such as {steps[0].name!r}" if steps else "")
+    more = f"; and {len(notes) - 3} more" if len(notes) > 3 else ""
+    return "none: " + "; ".join(f"{name!r}: {note}" for name, note in notes[:3]) + more
 
 
 def plan(checkpoint: Checkpoint, recipe: Recipe) -> Dict[str, List[Step]]:
@@ -188,8 +246,8 @@ def plan(checkpoint: Checkpoint, recipe: Recipe) -> Dict[str, List[Step]]:
                 )
             names[output.name] = step.name
         out[path.name].append(step)
-    if not any(step.layout for steps in out.values() for step in steps):
-        refuse(
-            checkpoint.folder, "tensors", f"a weight that {', '.join(recipe.include)} include and that fits the layout", "none"
-        )
+    every = [step for steps in out.values() for step in steps]
+    if not any(step.layout for step in every):
+        wanted = f"a weight named {' or '.join(recipe.include)} that fits the layout"
+        refuse(checkpoint.folder, "tensors", wanted, _reasons(every))
     return out

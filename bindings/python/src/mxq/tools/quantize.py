@@ -1,6 +1,5 @@
 """mxq-quantize IN OUT: quantizes the weights of a checkpoint, piece by piece in several threads."""
 
-import shutil
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -8,17 +7,16 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Sequence
 
 from .. import version
 from . import layouts, page
+from .beside import copy_beside
 from .devices import Device
-from .layouts import Layout
 from .measure import Measure
 from .pieces import Piece, copy_piece, piece_amax, pieces, quantize_piece, widen_piece
-from .plan import EXCLUDE, INCLUDE, Recipe, Step, fp8_source, plan, recipe
-from .reader import Checkpoint, File, open_checkpoint, read_json
+from .plan import Recipe, Step, fp8_source, plain_modules, plan, recipe
+from .reader import Checkpoint, File, open_checkpoint, read_config, without_quantization
 from .writer import FileWriter, Folder, write_json
 
-__all__ = ["EXCLUDE", "INCLUDE", "PAGE", "REPORT", "recipe", "run"]
+__all__ = ["PAGE", "REPORT", "recipe", "run"]
 REPORT, PAGE = "quantization_report.json", "quantization_report.html"
-_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".index.json")
 _BEGUN = 1 << 28  # bytes of the tensors that are begun before the first of them is complete
 _SAVED = 1 << 28  # bytes after which the disk is waited for, so that an interrupted run goes on from there
 Row = Dict[str, Any]
@@ -123,31 +121,18 @@ def _run_steps(steps: Sequence[Step], work: _Work, writer: FileWriter, done: Cal
         done(wait())
 
 
-def _plain_modules(steps: Sequence[Step]) -> List[str]:
-    """Modules with a weight of two dimensions or more that stays plain: what readers must not take for quantized."""
-    return sorted(
-        {
-            step.name[: -len(".weight")]
-            for step in steps
-            if step.layout is None and step.name.endswith(".weight") and len(step.shape) > 1
-        }
-    )
+def _config(checkpoint: Checkpoint, folder: Folder, recipe: Recipe, steps: Sequence[Step]) -> List[str]:
+    """Writes config.json with the block of the layout, and copies what is beside the weights, such as a tokenizer.
 
-
-def _config(source: Path, folder: Folder, layout: Layout, steps: Sequence[Step]) -> None:
-    """Writes config.json with the block of the layout, and copies what else lies beside the weights, such as a tokenizer."""
-    block = layouts.config_block(layout, _plain_modules(steps))
-    config = read_json(source / "config.json") if (source / "config.json").exists() else {}
-    for path in sorted(source.iterdir()):
-        if (
-            path.is_file()
-            and not path.name.endswith(_WEIGHTS)
-            and path.name not in ("config.json", "hf_quant_config.json", REPORT, PAGE)
-        ):
-            shutil.copyfile(path, folder.part / path.name)
+    Gives the names of what is not copied.
+    """
+    left = copy_beside(checkpoint.folder, folder, ("config.json", "hf_quant_config.json", REPORT, PAGE), checkpoint)
+    block = layouts.config_block(recipe.layout, plain_modules(steps))
+    config = without_quantization(read_config(checkpoint))
     write_json(folder.part / "config.json", {**config, "quantization_config": block})
-    if layout.layout == "modelopt":
+    if recipe.layout.layout == "modelopt" and checkpoint.whole:
         write_json(folder.part / "hf_quant_config.json", layouts.modelopt_file(block))
+    return left
 
 
 def _file(file: File, steps: List[Step], folder: Folder, work: _Work, progress: Progress) -> List[Row]:
@@ -202,10 +187,11 @@ def _identity(checkpoint: Checkpoint, recipe: Recipe) -> Dict[str, Any]:
     }
 
 
-def _report(recipe: Recipe, device: str, rows: List[Row]) -> Row:
+def _report(recipe: Recipe, device: str, rows: List[Row], left: List[str]) -> Row:
+    """left: files of the input that are not copied."""
     row = recipe.layout
     head = {"layout": row.layout, "format": row.format, "scaling": row.scaling, "measure": recipe.measure}
-    return {**head, "version": version(), "device": device, "tensors": rows}
+    return {**head, "version": version(), "device": device, "tensors": rows, "not_copied": left}
 
 
 def run(
@@ -229,15 +215,10 @@ def run(
     try:
         work = _Work(where, pool, every, recipe.measure, progress)
         rows = [row for file in checkpoint.files for row in _file(file, steps[file.path.name], folder, work, progress)]
-        if Path(source).is_dir() or Path(source).suffix == ".json":
-            _config(checkpoint.folder, folder, recipe.layout, every)
-        else:
-            block = layouts.config_block(recipe.layout, _plain_modules(every))
-            write_json(folder.part / "config.json", {"quantization_config": block})
-        report = _report(recipe, device, rows)
+        report = _report(recipe, device, rows, _config(checkpoint, folder, recipe, every))
         write_json(folder.part / REPORT, report)
         (folder.part / PAGE).write_text(page.page(report), encoding="utf-8")
-        folder.finish(index=len(checkpoint.files) > 1)
+        folder.finish(checkpoint.index_name)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
         folder.close()

@@ -43,6 +43,7 @@ MAX_JSON_BYTES = 100_000_000  # the limit of safetensors for a header
 MAX_RANK = 32
 _AHEAD = 1 << 26  # how far before a read the disk is asked for it
 INDEX_NAME = "model.safetensors.index.json"
+_INDEX = re.compile(r".+\.safetensors\.index(\.[A-Za-z0-9_-]+)?\.json")  # diffusers and variants have other names
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*\.safetensors")
 
 
@@ -51,9 +52,16 @@ class CheckpointError(Error):
 
 
 def refuse(path: Any, where: str, expected: str, found: Any) -> NoReturn:
-    text = repr(found) if isinstance(found, str) else str(found)
+    """found: a description as text, a value of the file as repr() gives it."""
+    text = str(found)
     text = text if len(text) <= 200 else text[:197] + "..."
     raise CheckpointError(f"{path}: {where}: expected {expected}, found {text}")
+
+
+def unreadable(path: Any, error: OSError) -> NoReturn:
+    """Refuses a path that cannot be opened."""
+    missing = isinstance(error, FileNotFoundError)
+    refuse(path, "file", "a file that can be read", "nothing of this name" if missing else error.strerror or error)
 
 
 class Entry(NamedTuple):
@@ -80,11 +88,16 @@ class File(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """The files of a checkpoint and the tensors of all of them."""
+    """The files of a checkpoint and the tensors of all of them.
+
+    index_name: that of the index, or nothing. whole: False where one file of a folder was asked for.
+    """
 
     folder: Path
     files: List[File]
     entries: Dict[str, Entry]
+    index_name: str = ""
+    whole: bool = True
 
 
 def parse_object(data: bytes, path: Path, where: str) -> Dict[str, Any]:
@@ -98,7 +111,7 @@ def parse_object(data: bytes, path: Path, where: str) -> Dict[str, Any]:
         return out
 
     def no_constant(text: str) -> NoReturn:
-        refuse(path, where, "JSON", text)
+        refuse(path, where, "JSON", repr(text))
 
     try:
         out = json.loads(data.decode("utf-8"), object_pairs_hook=unique, parse_constant=no_constant)
@@ -119,14 +132,14 @@ def _sizes(values: Any, least: int, most: int) -> bool:
 def _entry(name: str, value: Any, data_start: int, data_bytes: int, path: Path) -> Entry:
     where = f"tensor {name!r}"
     if not isinstance(value, dict) or set(value) != {"dtype", "shape", "data_offsets"}:
-        refuse(path, where, "dtype, shape and data_offsets", value)
+        refuse(path, where, "dtype, shape and data_offsets", repr(value))
     dtype, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
     if not isinstance(dtype, str) or dtype not in BITS:
-        refuse(path, where, f"a dtype of {', '.join(BITS)}", dtype)
+        refuse(path, where, f"a dtype of {', '.join(BITS)}", repr(dtype))
     if not _sizes(shape, 0, MAX_RANK):
-        refuse(path, where, f"a shape of up to {MAX_RANK} sizes", shape)
+        refuse(path, where, f"a shape of up to {MAX_RANK} sizes", repr(shape))
     if not _sizes(offsets, 2, 2) or not offsets[0] <= offsets[1] <= data_bytes:
-        refuse(path, where, f"data_offsets [begin, end] in {data_bytes} bytes of data", offsets)
+        refuse(path, where, f"data_offsets [begin, end] in {data_bytes} bytes of data", repr(offsets))
     bits = math.prod(shape) * BITS[dtype]
     if bits != 8 * (offsets[1] - offsets[0]):
         refuse(
@@ -173,11 +186,11 @@ def open_file(path: Path) -> File:
                 )
             header = file.read(length)
     except OSError as error:
-        refuse(path, "file", "a file that can be read", error.strerror)
+        unreadable(path, error)
     fields = parse_object(header, path, "header")
     metadata = fields.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
-        refuse(path, "__metadata__", "an object of texts", metadata)
+        refuse(path, "__metadata__", "an object of texts", repr(metadata))
     start = 8 + length
     entries = sorted(
         (_entry(name, value, start, status.st_size - start, path) for name, value in fields.items()),
@@ -193,7 +206,7 @@ def read_json(path: Path) -> Dict[str, Any]:
         with open(path, "rb", opener=_at_once) as file:
             data = file.read(MAX_JSON_BYTES + 1)
     except OSError as error:
-        refuse(path, "file", "a file that can be read", error.strerror)
+        unreadable(path, error)
     if len(data) > MAX_JSON_BYTES:
         refuse(path, "file", f"at most {MAX_JSON_BYTES} bytes", "more")
     return parse_object(data, path, "file")
@@ -203,15 +216,21 @@ def _indexed(index: Path) -> List[File]:
     """The files that an index names. Each tensor that it lists must be in the file that it says."""
     places = read_json(index).get("weight_map")
     if not isinstance(places, dict) or not places:
-        refuse(index, "weight_map", "an object of tensors and their files", places)
+        refuse(index, "weight_map", "an object of tensors and their files", repr(places))
     for name, file in places.items():
         if not isinstance(file, str) or not _FILE_NAME.fullmatch(file):
-            refuse(index, f"tensor {name!r}", "the name of a .safetensors file beside the index", file)
+            refuse(index, f"tensor {name!r}", "the name of a .safetensors file beside the index", repr(file))
     files = {name: open_file(index.parent / name) for name in sorted(set(places.values()))}
     for name, file in places.items():
         if name not in files[file].entries:
             refuse(index, f"tensor {name!r}", f"a tensor of {file}", "none of this name there")
     return list(files.values())
+
+
+def _folders(path: Path) -> str:
+    """Which subfolders have what the folder lacks, as text."""
+    found = sorted({file.parent.name for file in path.glob("*/*.safetensors")})
+    return f"; give one of its subfolders: {', '.join(found)}" if found else ""
 
 
 def _locate(path: Path) -> Path:
@@ -220,23 +239,49 @@ def _locate(path: Path) -> Path:
         return path
     if (path / INDEX_NAME).exists():
         return path / INDEX_NAME
-    found = sorted(path.glob("*.safetensors"))
+    names = sorted(one.name for one in path.iterdir())
+    indexes = [one for one in names if _INDEX.fullmatch(one)]
+    files = [one for one in names if one.endswith(".safetensors")]
+    found = indexes or files
     if len(found) != 1:
-        refuse(path, "folder", f"{INDEX_NAME}, or one .safetensors file", f"{len(found)} of them and no index")
-    return found[0]
+        what = f"the indexes {', '.join(indexes)}" if indexes else f"{len(files)} .safetensors files and no index"
+        refuse(path, "folder", f"{INDEX_NAME}, another index, or one .safetensors file", what + _folders(path))
+    return path / found[0]
 
 
 def open_checkpoint(path: Any) -> Checkpoint:
     """Opens a .safetensors file, an index, or the folder of one of them, and checks all headers."""
     place = _locate(Path(path))
-    files = _indexed(place) if place.name.endswith(".json") else [open_file(place)]
+    index = place.name if place.name.endswith(".json") else ""
+    files = _indexed(place) if index else [open_file(place)]
     entries: Dict[str, Entry] = {}
     for file in files:
         for name, entry in file.entries.items():
             if name in entries:
                 refuse(file.path, f"tensor {name!r}", "a name in one file alone", f"it in {entries[name].path.name}, too")
             entries[name] = entry
-    return Checkpoint(place.parent, files, entries)
+    return Checkpoint(place.parent, files, entries, index, bool(index) or place != Path(path))
+
+
+def read_config(checkpoint: Checkpoint) -> Dict[str, Any]:
+    """The config.json of a checkpoint; empty where there is none, and for one file of a folder."""
+    place = checkpoint.folder / "config.json"
+    return read_json(place) if checkpoint.whole and place.exists() else {}
+
+
+_QUANTIZATION = ("quantization_config", "compression_config")  # the second is what older compressed-tensors wrote
+
+
+def is_quantized(config: Dict[str, Any]) -> bool:
+    """True if a config.json, or a part of it, says that weights are quantized."""
+    parts = [part for part in config.values() if isinstance(part, dict)]
+    return any(config.get(name) for name in _QUANTIZATION) or any(map(is_quantized, parts))
+
+
+def without_quantization(config: Dict[str, Any]) -> Dict[str, Any]:
+    """A config.json without what it or a part of it says of quantization."""
+    parts = {name: value for name, value in config.items() if name not in _QUANTIZATION}
+    return {name: without_quantization(value) if isinstance(value, dict) else value for name, value in parts.items()}
 
 
 def read_into(entry: Entry, begin: int, out: "numpy.ndarray[Any, Any]", again: bool = True) -> None:

@@ -6,17 +6,16 @@ Its activations are BF16, GELU lies between up and down, and products are of dou
 """
 
 import math
-from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy
 
 from .. import amax, convert, quantize
+from .families import MATRICES, STACKS, included, kept
 from .layouts import power_of_two_amax
 from .measure import sqnr
-from .plan import EXCLUDE, INCLUDE
-from .reader import Checkpoint, open_checkpoint, refuse
+from .reader import Checkpoint, open_checkpoint, read_config, refuse
 from .stored import PLAIN, Stored, array, find
 
 Row = Dict[str, Any]
@@ -121,8 +120,9 @@ def _layer(checkpoint: Checkpoint) -> Optional[_Layer]:
 # ---- The table -------------------------------------------------------------------------------------------------------
 
 
-def _weights(checkpoint: Checkpoint) -> List[Stored]:
-    patterns = INCLUDE[2] + INCLUDE[3]
+def _weights(checkpoint: Checkpoint, layer: Sequence[str]) -> List[Stored]:
+    """The weights of a checkpoint. layer: the names of those that its layer has."""
+    patterns, config = (*MATRICES, *STACKS, *layer), read_config(checkpoint)
     out = [
         one
         for one in find(checkpoint)
@@ -130,8 +130,8 @@ def _weights(checkpoint: Checkpoint) -> List[Stored]:
         and one.format in PLAIN
         and len(one.shape) in (2, 3)
         and 0 not in one.shape
-        and any(fnmatchcase(one.name, pattern) for pattern in patterns)
-        and not any(fnmatchcase(one.name, pattern) for pattern in EXCLUDE)
+        and included(patterns, one.name, len(one.shape))
+        and not kept(one.name, config)
     ]
     if not out:
         refuse(checkpoint.folder, "tensors", f"a weight of F32, F16 or BF16 named {' or '.join(patterns)}", "none")
@@ -141,7 +141,8 @@ def _weights(checkpoint: Checkpoint) -> List[Stored]:
 def recipes(path: Path) -> Iterator[Row]:
     """A row for each way: bytes and bits of all weights, their SQNR, and that of the layer's output if the file has a layer."""
     checkpoint = open_checkpoint(path)
-    found, layer = _weights(checkpoint), _layer(checkpoint)
+    layer = _layer(checkpoint)
+    found = _weights(checkpoint, ("up.weight", "down.weight") if layer else ())
     for way in WAYS:
         signal = noise = 0.0
         nbytes = elements = 0

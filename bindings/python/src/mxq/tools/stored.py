@@ -63,6 +63,11 @@ _PATTERNS = [
     _Pattern("MX in FP8 names", ".weight", _CODES8, ".weight_scale_inv", ("U8", "F8_E8M0"), "mxfp8_e4m3"),
     _Pattern("DeepSeek V4", ".weight", ("I8",), ".scale", ("F8_E8M0",), "mxfp4"),
     _Pattern("DeepSeek V4", ".weight", _CODES8, ".scale", ("F8_E8M0",), "mxfp8_e4m3"),
+    *(
+        _Pattern("stack of experts", "", _CODES8, scales, types, format)  # X is the name of the codes
+        for scales in ("_scale_inv", "_scale")
+        for types, format in ((_FLOATS, "fp8_e4m3"), (("U8", "F8_E8M0"), "mxfp8_e4m3"))
+    ),
     _Pattern("gpt-oss", "_blocks", ("U8",), "_scales", ("U8",), "mxfp4"),  # the names of transformers
     _Pattern("gpt-oss", ".blocks", ("U8",), ".scales", ("U8",), "mxfp4"),  # those of gpt-oss itself
 ]
@@ -124,9 +129,9 @@ def _match(pattern: _Pattern, stem: str, entries: Dict[str, Entry]) -> Optional[
     scaling, convert = _scaling(pattern.format, shape, scales)
     if above is not None and numpy.prod(above.shape, dtype=object) != 1:
         convert = f"{list(above.shape)} global scales: one operand for each"
-    gpt_oss = pattern.family == "gpt-oss"
+    of_module = pattern.codes.startswith(".weight")
     return Stored(
-        stem if gpt_oss else stem + ".weight",
+        stem + ".weight" if of_module else stem,
         pattern.family,
         pattern.format,
         shape,
@@ -145,7 +150,7 @@ def find(checkpoint: Checkpoint) -> List[Stored]:
     entries, out, taken = checkpoint.entries, [], set()
     for name in entries:
         for pattern in _PATTERNS:
-            if name.endswith(pattern.codes) and (found := _match(pattern, name[: -len(pattern.codes)], entries)):
+            if name.endswith(pattern.codes) and (found := _match(pattern, name.removesuffix(pattern.codes), entries)):
                 out.append(found)
                 taken |= {entry.name for entry in (found.codes, found.scales, found.global_scale) if entry}
                 break
@@ -175,6 +180,16 @@ def _bytes(entry: Entry, shape: Shape) -> Any:
     return read_bytes(entry).reshape(shape)
 
 
+def _decode_scale(entry: Entry, divides: bool) -> Any:
+    """What multiplies the block scales of NVFP4."""
+    scale = array(entry).astype("float32").reshape(1)
+    with numpy.errstate(all="ignore"):
+        decode = numpy.float32(1) / scale if divides else scale
+    if not (numpy.isfinite(scale[0]) and 0 <= decode[0] < numpy.inf):
+        refuse(entry.path, f"tensor {entry.name!r}", "a finite global scale above 0", scale[0])
+    return decode
+
+
 def load(stored: Stored) -> QTensor:
     """A quantized tensor around the bytes of the file. FP8 scales in BF16 or F16 are widened, which is exact."""
     if stored.scales is None or (stored.convert and "widened" not in stored.convert):
@@ -190,10 +205,7 @@ def load(stored: Stored) -> QTensor:
     scales = array(stored.scales).astype("float32").reshape(-1) if fp8 else array(stored.scales)
     if stored.scaling in ("128x128", "1x128"):
         scales = scales.reshape(*shape[:-2], _up(shape[-2], 128) if stored.scaling == "128x128" else shape[-2], -1)
-    decode = None
-    if stored.global_scale is not None:
-        decode = array(stored.global_scale).astype("float32").reshape(1)
-        decode = numpy.float32(1) / decode if stored.divides else decode
+    decode = None if stored.global_scale is None else _decode_scale(stored.global_scale, stored.divides)
     return QTensor.from_parts(stored.format, shape, rowwise=Part(codes, scales, decode_scale=decode), scaling=stored.scaling)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import numpy
 
-from .reader import BITS, INDEX_NAME, open_file, read_json, refuse
+from .reader import BITS, open_file, read_json, refuse
 
 _RECIPE = "recipe.json"
 _ROWS = ".rows.json"
@@ -134,9 +134,9 @@ class Folder:
 
     def __init__(self, out: Path, recipe: Dict[str, Any]):
         """recipe: what is made from what. A folder of an interrupted run is taken up if it has the same."""
-        self.out, self.part = out, out.with_name(out.name + ".partial")
-        if out.exists():
+        if out.name in ("", "..") or os.path.lexists(out):  # "." has no name
             refuse(out, "output", "a name that is not taken", "a file or folder; remove it, or choose another name")
+        self.out, self.part = out, out.with_name(out.name + ".partial")
         self.part.mkdir(parents=True, exist_ok=True)
         self._lock = open(self.part / "lock", "wb")
         try:
@@ -177,20 +177,20 @@ class Folder:
         self.save(writer, rows)
         writer.finish()
 
-    def finish(self, index: bool) -> None:
-        """Writes the index of the files, if one is wanted, and gives the folder its name."""
+    def finish(self, index: str = "") -> None:
+        """Writes the index of the files under a name, if there is one, and gives the folder its name."""
         written = sorted(self.part.glob("*.safetensors"))
         if index:
             entries = [(entry, path.name) for path in written for entry in open_file(path).entries.values()]
             places = {entry.name: file for entry, file in sorted(entries, key=lambda pair: pair[0].name)}
             write_json(
-                self.part / INDEX_NAME,
+                self.part / index,
                 {"metadata": {"total_size": sum(entry.nbytes for entry, _ in entries)}, "weight_map": places},
             )
         own: Set[Path] = {self.part / _RECIPE, self.part / "lock", *(path.with_name(path.name + _ROWS) for path in written)}
         for path in own:
             path.unlink()
-        if self.out.exists():
+        if os.path.lexists(self.out):
             refuse(self.out, "output", "a name that is not taken", "a file or folder that came meanwhile")
         os.rename(self.part, self.out)
         self.close()
