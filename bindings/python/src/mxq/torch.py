@@ -45,6 +45,8 @@ def quantize(x: Tensor, format: str = "mxfp8_e4m3", *, parts: Any = "rowwise", s
     """mxq.quantize as an operator of torch. ends: of groups of rows. The result is a constant: no gradient goes through it."""
     spec, names = checked_spec(format, scaling, swizzled, scope, 448), parts_of(parts)
     groups = _groups(ends, x, check_ends)
+    if groups is not None and x.device.type == "cpu":
+        groups = groups._replace(ends=groups.ends.clone())  # the result's own, as mxq.quantize has it
     made = quantize_op(x.detach(), format, names[0] if len(names) == 1 else "both", spec.scaling, swizzled, scope, scale_rounding,
                        None if groups is None else groups.ends, groups is not None and groups.cover_rows)
     each = len(made) // len(names)
