@@ -225,11 +225,15 @@ public:
         return out;
     }
 
-    // Returns 1 for each byte of the scales of groups that have rows, which swizzle and unswizzle write, else 0.
+    // Returns 1 for each byte of scales that swizzle and unswizzle write: those of groups that have rows, and the zeros of other
+    // groups where each of their columns has one compact scale. Else 0.
     Bytes scales_moved() const {
         Bytes out(static_cast<size_t>(scales() * scale_bytes(spec_.format)), 0);
         for (size_t g = 0; g < groups_.ends.size() && cols_ > 0; ++g)
-            if (group_rows(groups_.ends, g) > 0) mark_scales(g, out);
+            if (group_rows(groups_.ends, g) > 0)
+                mark_scales(g, out);
+            else if (!swizzled_ && columnwise_ && spec_.scaling == MXQ_SCALING_ROW)
+                mark(out, static_cast<int64_t>(g) * cols_, cols_);
         return out;
     }
 

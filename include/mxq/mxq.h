@@ -829,8 +829,8 @@ MXQ_API mxq_status mxq_unpad_groups_query(mxq_context* context, const mxq_quanti
 
 /* Copy the scales of in (compact) to out (swizzled), or back. Both have the same format, scaling and shape, declare the same
  * parts with the same Hadamard transforms, and with groups have the same groups and alignments. Codes are neither read nor
- * written, so their pointers may be NULL. Every byte of out's scales is written (with groups: those of groups that have rows,
- * every byte of their tiles), padding as zero. The byte of a coarser tile, or of a line, is read at its first position. */
+ * written, so their pointers may be NULL. Every byte of out's scales is written, padding as 0 (of groups with rows every byte
+ * of their tiles, of others compact columnwise ROW scales, as 0). A coarser tile's or line's byte is read where it begins. */
 MXQ_API mxq_status mxq_swizzle_scales(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
                                       const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream);
 MXQ_API mxq_status mxq_swizzle_scales_query(mxq_context* context, const mxq_quantize_options* options,

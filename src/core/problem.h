@@ -236,9 +236,9 @@ struct GemmProblem {
     Grouping grouping_of(Side side) const {
         return grouping == Grouping::Rows && side == Side::B ? Grouping::None : grouping;
     }
-    bool reads_d() const { return beta != 0; }
+    MXQ_HD bool reads_d() const { return !is_zero(beta); }
     // D = A B^T and no more.
-    MXQ_HD bool is_sum_alone() const { return alpha == 1 && beta == 0 && bias.format == 0; }
+    MXQ_HD bool is_sum_alone() const { return alpha == 1 && !reads_d() && bias.format == 0; }
     // Whether a contraction over k codes leaves D as it is.
     MXQ_HD bool leaves_d(int64_t depth) const { return depth == 0 && beta == 1 && bias.format == 0; }
 };

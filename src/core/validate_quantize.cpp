@@ -27,15 +27,15 @@ void require_options(const mxq_quantize_options& options, const mxq_tensor& out)
         refuse_option(options.compute_amax ? "a computed amax" : "a given amax", "nvfp4", out);
     if (options.seed_offset && !in_blocks_of_e2m1) refuse_option("stochastic rounding", "nvfp4 or mxfp4 in blocks", out);
     if (options.power_of_two && !format.is_fp8()) refuse_option("power-of-two scales", "fp8", out);
-    if (options.epsilon != 0 && !format.is_fp8()) refuse_option("an amax epsilon", "fp8", out);
+    if (!is_zero(options.epsilon) && !format.is_fp8()) refuse_option("an amax epsilon", "fp8", out);
     if (!options.undo_hadamard)
         fail(MXQ_STATUS_INVALID_ARGUMENT,
              "options keeps a Hadamard transform, which only dequantize does; use other options");
-    if (out.quantization_scale.pointer && (options.epsilon != 0 || options.power_of_two))
+    if (out.quantization_scale.pointer && (!is_zero(options.epsilon) || options.power_of_two))
         fail(MXQ_STATUS_INVALID_ARGUMENT,
              "options sets %s and out has a quantization scale, which is taken as it is, expected one of them; use other "
              "options",
-             options.epsilon != 0 ? "an amax epsilon" : "power-of-two scales");
+             !is_zero(options.epsilon) ? "an amax epsilon" : "power-of-two scales");
 }
 
 void take_options(const mxq_quantize_options& options, const mxq_tensor& out, QuantizeProblem& p) {
@@ -125,7 +125,7 @@ void refuse_making(const mxq_quantize_options& options, const char* verb) {
                       : options.compute_amax_set && options.compute_amax        ? "a computed amax"
                       : options.compute_amax_set                                ? "a given amax"
                       : options.power_of_two                                    ? "power-of-two scales"
-                      : options.epsilon != 0                                    ? "an amax epsilon"
+                      : !is_zero(options.epsilon)                               ? "an amax epsilon"
                                                                                 : nullptr;
     if (set) refuse_foreign(set, verb);
 }

@@ -11,6 +11,8 @@ namespace mxq::cpu {
 
 namespace {
 
+constexpr int kBf16Bits = 8;
+
 // Returns how products with plain numbers are made. Those with F16 numbers are exact if they have few enough bits. BF16
 // numbers may be so small or large that products are not, for which each line is looked at: that pays without a multiply-add
 // with one rounding, and for dot products from six rows on.
@@ -27,11 +29,11 @@ Products products_of_plain(const QuantizedPart& a, const QuantizedPart& b, int64
 Products products_of(const QuantizedPart& a, const QuantizedPart& b, int64_t k, int64_t row_count,
                      const FewRowsKernels& kernels) {
     constexpr int64_t is_short = 16;
-    constexpr int of_bf16 = 8, of_fp32 = 24;
+    constexpr int of_fp32 = 24;
     if (b.scale_type == ScaleType::None) return products_of_plain(a, b, row_count, kernels);
     if (b.scale_type != ScaleType::E8M0 && k <= is_short) return Products::scaled;
     const int bits = significant_bits(a);
-    return bits <= of_bf16 ? Products::dots : bits + code_bits(b) <= of_fp32 ? Products::exact : Products::fused;
+    return bits <= kBf16Bits ? Products::dots : bits + code_bits(b) <= of_fp32 ? Products::exact : Products::fused;
 }
 
 // Returns whether 32 KiB of rows stay in L1 beside the lines that pass through it.
@@ -57,6 +59,18 @@ int64_t pass_depth(int64_t row_count, bool in_registers, bool is_packed) {
     return (in_registers ? std::min(in_l1 / row_count, kPassDepth) : std::min(in_l2 / row_count, kMostDepth)) / step * step;
 }
 
+// Tells whether it is faster to cut so many rows into few at a time. Sums have another order then, so all instruction sets
+// must choose alike. Up to 64 rows nearly all gain. More rows gain 1.5 to 2.5 times with BF16 dot products and are level with
+// AVX-512, but take 1.1 to 1.35 times as long with AVX2. Six and eight bits of MX gain less and lose more. So do rows that dot
+// products cannot take. docs/cpu-few-rows.md has the figures.
+bool gains_from_cut(const QuantizedPart& a, const QuantizedPart& b, int64_t row_count, int64_t k) {
+    constexpr int64_t shortest = 512;  // shorter lines are over too soon
+    constexpr int64_t gain_always = 64;
+    if (k < shortest) return false;
+    const bool is_fast = b.element == Element::E2M1 || b.scale_type == ScaleType::F32 || b.element == Element::Bf16;
+    return row_count <= gain_always || (significant_bits(a) <= kBf16Bits && is_fast);
+}
+
 // Tells whether one of the sums is tiny (is_tiny()), or, where that counts, not finite.
 bool has_tiny(const float* sums, int64_t count, bool or_infinite) {
     const int32_t least = int32_t(float_bits(kTinySum)), most = int32_t(or_infinite ? 0x7F7FFFFF : kMagnitudeMask);
@@ -69,6 +83,13 @@ bool has_tiny(const float* sums, int64_t count, bool or_infinite) {
 }
 
 }  // namespace
+
+// Passes are as few as can be, and have the same rows but for the last ones.
+int64_t FewRows::rows_of_cut(const OperandLines& a, const OperandLines& b, int64_t k) {
+    if (a.count <= kFewRows || a.part.across || b.part.across || !gains_from_cut(a.part, b.part, a.count, k)) return a.count;
+    constexpr int64_t passes_of_cut = kFewRows / kPassRows;
+    return passes_of_cut * ceil_div(a.count, ceil_div(a.count, kPassRows));
+}
 
 // Rows that take several passes are prepared anew for each task, so a task has as many lines as there is room for, whose
 // sums stay in L2 while rows pass over a part of the contraction at a time, or once for kPassRows of them.

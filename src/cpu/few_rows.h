@@ -8,8 +8,7 @@
 namespace mxq::cpu {
 
 // Products of so few rows, or fewer, are served by FewRowsKernels, which decode B for up to kPassRows rows at a time.
-// Beyond, the kernels that decode B for many rows (gemm_kernels.h) are faster with AVX2.
-constexpr int64_t kFewRows = 32;
+constexpr int64_t kFewRows = 2 * kPassRows;
 
 // Holds what a task works in; it is part of a worker's scratch.
 struct alignas(64) FewRowsScratch {
@@ -29,6 +28,10 @@ class FewRows {
 public:
     FewRows(const FewRowsKernels& kernels, const GemmKernels& gemm_kernels, int64_t workers)
         : kernels_(kernels), gemm_kernels_(gemm_kernels), prepared_(std::make_unique<Prepared[]>(size_t(workers))) {}
+
+    // Returns how many rows at a time A is multiplied with B: all, or up to kFewRows where that is faster than the kernels
+    // that decode B for many rows (gemm_kernels.h).
+    static int64_t rows_of_cut(const OperandLines& a, const OperandLines& b, int64_t k);
 
     // Returns how many lines of B a task with so many rows takes at most.
     static int64_t most_columns(int64_t rows);

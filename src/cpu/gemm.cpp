@@ -8,7 +8,8 @@
 // Nothing is shared, so threads meet only at the end. How D is cut does not touch the bits.
 //
 // A product of few rows has tiles of its own: all of its rows times some lines of B (cpu/few_rows.h), in memory that the
-// context keeps. Its order of summation is another one, so what counts is how many rows the product has, not how D is cut.
+// context keeps. Many products of more rows are cut into such products (FewRows::rows_of_cut). Their order of summation is
+// another one. So the choice depends on the operands alone, not on threads or the instruction set.
 //
 // Products of extreme lines (see gemm_kernels.h) may be rounded below fp32's normal range. Where that could show in D, in
 // a sum that came out tiny, the sum is made again in double precision, where it has no rounding that matters.
@@ -74,11 +75,23 @@ bool changes_d(const GemmProblem& problem, const Product& p) {
     return p.a.count > 0 && p.b.count > 0 && !problem.leaves_d(p.k);
 }
 
+// Adds a product, cut into products of few rows where those take less time.
+void add_cut(const Product& p, std::vector<Product>& products) {
+    const int64_t rows = FewRows::rows_of_cut(p.a, p.b, p.k);
+    for (int64_t row = 0; row < p.a.count; row += rows) {
+        Product some = p;
+        some.a = p.a.some(row, std::min(rows, p.a.count - row));
+        some.d_row += row;
+        products.push_back(some);
+    }
+}
+
 // Returns the products that change D.
 std::vector<Product> products_of(const GemmProblem& problem, const std::vector<Group>& groups) {
     std::vector<Product> products;
     const auto add = [&](const Product& p) {
-        if (changes_d(problem, p)) products.push_back(p);
+        if (!changes_d(problem, p)) return;
+        problem.grouping == Grouping::Contraction ? products.push_back(p) : add_cut(p, products);
     };
     if (problem.grouping == Grouping::None) {
         add({matrix_of(problem.a, 0), matrix_of(problem.b, 0), problem.k, 0});

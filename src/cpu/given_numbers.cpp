@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cfloat>
 
+#include "core/float_environment.h"
 #include "core/groups.h"
+#include "numerics/fp8_scale.h"
 
 namespace mxq::cpu {
 namespace {
@@ -12,12 +14,14 @@ bool is_empty_group(const GroupedRows& grouped, int64_t g) {
     return grouped.set() && read_end(grouped.groups, g) == (g == 0 ? 0 : read_end(grouped.groups, g - 1));
 }
 
-bool is_scale(float number) { return number > 0 && number <= FLT_MAX; }
+// The reciprocal of a quantization scale is stored.
+bool is_scale(float number) { return number > 0 && number <= FLT_MAX && fp8_stored_scale(number) <= FLT_MAX; }
 
 // Checks one number for all, which a tensor without matrices may leave out, or one for each matrix or group.
 template <class Accepts>
 void require_numbers(const float* numbers, bool each, int64_t matrices, const GroupedRows& grouped, const std::string& name,
                      const Accepts& accepts, const char* expected) {
+    const FloatEnvironment environment;
     const int64_t count = grouped.set() ? grouped.groups.count : matrices;
     for (int64_t i = 0; i < (each ? count : std::min<int64_t>(matrices, 1)); i++)
         if (!accepts(numbers[i]) && !(each && is_empty_group(grouped, i)))
@@ -53,7 +57,8 @@ void require_quantizable(const QuantizeProblem& problem) {
     if (!problem.quantization_scale) return;
     const QuantizedPart& part = problem.has_rowwise ? problem.rowwise : problem.columnwise;
     require_numbers(problem.quantization_scale, part.layout.matrix_scales != 0, part.matrices, problem.grouped,
-                    "out.quantization_scale", is_scale, "a finite number above 0");
+                    "out.quantization_scale", is_scale,
+                    "a finite number above 0 with a finite reciprocal, so above 2.94e-39");
 }
 
 }  // namespace mxq::cpu

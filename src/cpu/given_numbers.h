@@ -1,6 +1,7 @@
 // Refuses amaxes, decode scales and quantization scales of the caller's that are NaN or negative, as memory that nobody
-// wrote often is, and quantization scales that are 0 or infinite. A verb calls these functions once the ends of the groups
-// are known to be in order, before it writes anything. Numbers of groups without rows are not looked at.
+// wrote often is. Refuses quantization scales that are 0 or infinite, or whose reciprocal is. A verb calls these functions
+// once the ends of the groups are known to be in order, before it writes anything. Numbers of groups without rows are not
+// looked at. The caller's floating-point environment changes nothing.
 #pragma once
 #include "core/problem.h"
 

@@ -7,7 +7,7 @@
 //     else                                                             codes and block scales
 #include "core/context.h"
 #include "cpu/engine.h"
-#include "cpu/float_environment.h"
+#include "core/float_environment.h"
 #include "cpu/given_numbers.h"
 #include "cpu/implementations.h"
 #include "cpu/quantize_slices.h"

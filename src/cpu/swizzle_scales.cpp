@@ -110,9 +110,15 @@ Move move_of_group(const SwizzleProblem::Scales& part, const GroupStart& in, con
     return move;
 }
 
-Jobs jobs_of(const SwizzleProblem& problem) {
+// Zeroes the scales of groups without rows, which one scale for each line of a group has room for.
+void clear_empty_groups(const SwizzleProblem::Scales& part, const std::vector<Group>& groups) {
+    if (part.out_layout.swizzled || !part.columnwise || !part.out_layout.has_one_of_line()) return;
+    for (size_t g = 0; g < groups.size(); g++)
+        if (groups[g].rows == 0) std::memset(part.out + int64_t(g) * part.lines, 0, size_t(part.lines));
+}
+
+Jobs jobs_of(const SwizzleProblem& problem, const std::vector<Group>& groups) {
     Jobs jobs;
-    const std::vector<Group> groups = problem.grouped.set() ? read_groups(problem.grouped, "in") : std::vector<Group>();
     for (int32_t i = 0; i < problem.count; i++) {
         const SwizzleProblem::Scales& part = problem.parts[i];
         if (!problem.grouped.set()) {
@@ -128,7 +134,9 @@ Jobs jobs_of(const SwizzleProblem& problem) {
 }
 
 void run(const Context& context, const SwizzleProblem& problem, const Launch&) {
-    for_each_rectangle(context.cpu->pool(), jobs_of(problem), [](const Move& move, const Rectangle& piece, int) {
+    const std::vector<Group> groups = problem.grouped.set() ? read_groups(problem.grouped, "in") : std::vector<Group>();
+    for (int32_t i = 0; i < problem.count; i++) clear_empty_groups(problem.parts[i], groups);
+    for_each_rectangle(context.cpu->pool(), jobs_of(problem, groups), [](const Move& move, const Rectangle& piece, int) {
         if (move.out_layout.swizzled)
             swizzle(move, piece);
         else if (move.in_layout.swizzled)

@@ -8,7 +8,7 @@
 #include <system_error>
 
 #include "core/error.h"
-#include "cpu/float_environment.h"
+#include "core/float_environment.h"
 
 namespace mxq::cpu {
 

@@ -38,16 +38,16 @@ struct Pair {
 
 }  // namespace
 
-TEST_CASE("newcomers: a quantization scale of 0, Inf, NaN or below 0 is refused on a CPU", "[cpu]") {
+TEST_CASE("newcomers: a quantization scale of 0, Inf, NaN, below 0 or with a reciprocal of Inf is refused on a CPU", "[cpu]") {
     Pair p(testing::cpu(), MXQ_FORMAT_FP8_E4M3);
     float scale = 0;
     ok(mxq_tensor_set_quantization_scale(p.q, &scale, 4));
-    for (const float bad : {0.0f, -0.0f, INFINITY, std::numeric_limits<float>::quiet_NaN(), -1.0f}) {
+    for (const float bad : {0.0f, -0.0f, INFINITY, std::numeric_limits<float>::quiet_NaN(), -1.0f, 0x1p-149f, 0x1p-128f}) {
         scale = bad;
         MXQ_REFUSED(p.quantize(), invalid, "out.quantization_scale[0] is ", "a finite number above 0");
         CHECK(p.part.codes->untouched());
     }
-    for (const float good : {0x1p-126f, 1.0f, 3e38f}) {
+    for (const float good : {0x1.00001p-128f, 0x1p-126f, 1.0f, 3e38f}) {
         scale = good;
         CHECK(p.quantize() == MXQ_STATUS_OK);
     }

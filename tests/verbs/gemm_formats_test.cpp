@@ -487,7 +487,7 @@ TEST_CASE("gemm formats: the same bits of few rows for any number of threads and
         const uint64_t seed = static_cast<uint64_t>(ran) + 9000;
         cases::Random random(seed);
         const oracle::Spec spec = draw(base, random);
-        const int64_t m = 1 + random.below(32), k = 1056 - 16 * random.below(3), n = 2'200'000 / (m * k) + 1;
+        const int64_t m = 1 + random.below(random.below(2) ? 100 : 32), k = 1056 - 16 * random.below(3), n = 2'200'000 / (m * k) + 1;
         const int32_t activations = cases::plain_formats[random.below(3)];
         const auto make_a = [&](testing::Device& device, cases::Random& same) {
             return make_operand(device, plain_spec(activations), std::nullopt, m, k, false, false, same, 0);
@@ -527,4 +527,92 @@ TEST_CASE("gemm formats: the same bits of few rows that are extreme in one pass 
                 }
             }
     CHECK(ran == 35 * 2 * 2 * 4);
+}
+
+namespace {
+
+// Weights, and rows of BF16 that products take some of.
+struct RowsAndWeights {
+    RowsAndWeights(const oracle::Spec& spec, std::optional<int64_t> experts, int64_t m, int64_t n, int64_t k, cases::Random& random)
+        : n(n), k(k), values(draw_values(random, static_cast<size_t>(m * k))), rows(testing::cpu(), oracle::store(MXQ_FORMAT_BF16, values)),
+          b(make_operand(testing::cpu(), spec, experts, n, k, false, draw_swizzled(spec, random), random, 0)) {}
+
+    testing::Tensor tensor_of(int64_t first, int64_t count) const {
+        testing::Tensor a = testing::make_tensor(MXQ_FORMAT_BF16, {std::nullopt, count, k});
+        ok(mxq_tensor_set_data(a, static_cast<uint8_t*>(rows.data()) + first * k * 2, static_cast<uint64_t>(count * k * 2)));
+        return a;
+    }
+
+    // Returns the F32 bytes of rows [first, first + count) times the weights of one matrix.
+    oracle::Bytes product(int64_t first, int64_t count) const {
+        testing::Output d(testing::cpu(), MXQ_FORMAT_F32, {std::nullopt, count, n}, 0);
+        testing::run_product(testing::cpu(), mxq_gemm, mxq_gemm_query, nullptr, tensor_of(first, count), b.tensor, d.tensor);
+        return d.bytes();
+    }
+
+    int64_t n, k;
+    oracle::Floats values;
+    Buffer rows;
+    Operand b;
+};
+
+void append(oracle::Bytes& to, const oracle::Bytes& more) { to.insert(to.end(), more.begin(), more.end()); }
+
+}  // namespace
+
+// Products of more than 32 rows are cut where that is faster, into passes of up to 16 rows, two at a time.
+TEST_CASE("gemm formats: rows of a product that is cut have the bits of products of few rows", "[cpu]") {
+    std::vector<oracle::Spec> weights = testing::all_formats();
+    for (int32_t format : cases::plain_formats) weights.push_back(plain_spec(format));
+    int ran = 0, cut = 0;
+    for (const oracle::Spec& base : weights)
+        for (int64_t m : {33, 64, 65, 97}) {
+            cases::Random random(static_cast<uint64_t>(++ran) + 9900);
+            const oracle::Spec spec = draw(base, random);
+            const int64_t n = 5 + random.below(30), k = 512 + 16 * random.below(20);
+            const RowsAndWeights of(spec, std::nullopt, m, n, k, random);
+            const oracle::Bytes all = of.product(0, m);
+            INFO(testing::describe(spec) << ", " << m << "x" << n << "x" << k);
+            const auto a = oracle::load(MXQ_FORMAT_BF16, oracle::store(MXQ_FORMAT_BF16, of.values).data(), of.values.size());
+            CHECK(check({"cpu", MXQ_BOUND_EXACT_PRODUCTS}, {plain, spec}, oracle::product(a.data(), k, of.b.lines.data(), k, m, n, k),
+                        oracle::load(MXQ_FORMAT_F32, all.data(), static_cast<size_t>(m * n)), MXQ_FORMAT_F32, k, false) == "");
+
+            const bool is_fast = is_plain(spec) ? spec.format == MXQ_FORMAT_BF16 : spec.format == MXQ_FORMAT_MXFP4 || !oracle::is_mx(spec.format);
+            if (m > 64 && !is_fast) continue;
+            oracle::Bytes parts;
+            const int64_t count = 2 * oracle::ceil_div(m, oracle::ceil_div(m, 16));
+            for (int64_t first = 0; first < m; first += count) append(parts, of.product(first, std::min(count, m - first)));
+            CHECK(testing::difference(all, parts) == "");
+            ++cut;
+        }
+    CHECK(ran == (35 + 3) * 4);
+    CHECK(cut == (35 + 3) * 2 + (5 + 2 + 8 + 1) * 2);
+}
+
+TEST_CASE("grouped gemm formats: the bound for groups whose rows are cut", "[cpu]") {
+    const oracle::Ends ends{40, 40, 73, 90, 187, 187};
+    const int64_t m = ends.back(), count = static_cast<int64_t>(ends.size());
+    int ran = 0;
+    for (const oracle::Spec& base : testing::all_formats()) {
+        cases::Random random(static_cast<uint64_t>(++ran) + 9950);
+        oracle::Spec spec = draw(base, random);
+        spec.per_matrix = false;
+        const int64_t n = 5 + random.below(30), k = 512 + 16 * random.below(20);
+        const RowsAndWeights of(spec, count, m, n, k, random);
+        const testing::DeviceEnds of_groups(testing::cpu(), ends, random.below(2));
+        const testing::Tensor a = of.tensor_of(0, m);
+        of_groups.set(a, {ends, 1});
+        testing::Output d(testing::cpu(), MXQ_FORMAT_F32, {std::nullopt, m, n}, 0);
+        testing::run_product(testing::cpu(), mxq_grouped_gemm, mxq_grouped_gemm_query, nullptr, a, of.b.tensor, d.tensor);
+        const auto rows = oracle::load(MXQ_FORMAT_BF16, oracle::store(MXQ_FORMAT_BF16, of.values).data(), of.values.size());
+        std::vector<oracle::Element> expected;
+        for (size_t g = 0; g < ends.size(); ++g) {
+            const int64_t of_group = oracle::group_rows(ends, g), first = ends[g] - of_group;
+            const auto one = oracle::product(rows.data() + first * k, k, of.b.lines.data() + static_cast<int64_t>(g) * n * k, k, of_group, n, k);
+            expected.insert(expected.end(), one.begin(), one.end());
+        }
+        INFO(testing::describe(spec) << ", " << n << "x" << k);
+        CHECK(check({"cpu", MXQ_BOUND_EXACT_PRODUCTS}, {plain, spec}, expected, d.values(), MXQ_FORMAT_F32, k, false) == "");
+    }
+    CHECK(ran == 35);
 }

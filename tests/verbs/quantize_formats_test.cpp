@@ -99,7 +99,7 @@ void draw_given(Case& c, cases::Random& random) {
     if (testing::is_nvfp4(c.spec) && count > 0 && random.below(2)) c.spec.amax = draw_numbers(random, count);
     if (c.spec.scaling == MXQ_SCALING_TENSOR && count > 0 && random.below(2)) c.spec.quantization_scale = draw_numbers(random, count);
     for (float& scale : c.spec.quantization_scale)  // which a CPU refuses
-        if (scale == 0 || std::isinf(scale)) scale = 1;
+        if (std::isinf(scale) || std::isinf(1 / scale)) scale = 1;
 }
 
 }  // namespace

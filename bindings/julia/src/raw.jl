@@ -1048,8 +1048,8 @@ mxq_unpad_groups_query(context, options, input, out, plan) = @ccall libmxq.mxq_u
 @doc raw"""
 Copy the scales of in (compact) to out (swizzled), or back. Both have the same format, scaling and shape, declare the same
 parts with the same Hadamard transforms, and with groups have the same groups and alignments. Codes are neither read nor
-written, so their pointers may be NULL. Every byte of out's scales is written (with groups: those of groups that have rows,
-every byte of their tiles), padding as zero. The byte of a coarser tile, or of a line, is read at its first position.
+written, so their pointers may be NULL. Every byte of out's scales is written, padding as 0 (of groups with rows every byte
+of their tiles, of others compact columnwise ROW scales, as 0). A coarser tile's or line's byte is read where it begins.
 """
 mxq_swizzle_scales(context, options, input, out, workspace, workspace_bytes, stream) = @ccall libmxq.mxq_swizzle_scales(context::Ptr{mxq_context}, options::Ptr{mxq_quantize_options}, input::Ptr{mxq_tensor}, out::Ptr{mxq_tensor}, workspace::Ptr{Cvoid}, workspace_bytes::UInt64, stream::Ptr{Cvoid})::mxq_status
 

@@ -150,7 +150,7 @@ Reason check_bias(const GemmProblem& p, ScaleMode mode) {
 // With an alpha of 0, cuBLASLt 13.1 and 13.10 leave the bias of 16-bit operands out where some line is no whole pieces of 16
 // bytes, of an F32 D too (1 x 32 x 5).
 Reason check_alpha(const GemmProblem& p, const MatmulDescription& matmul) {
-    if (matmul.a.mode != ScaleMode::None || !p.bias.set() || p.alpha != 0 || has_whole_lines(matmul)) return {};
+    if (matmul.a.mode != ScaleMode::None || !p.bias.set() || !is_zero(p.alpha) || has_whole_lines(matmul)) return {};
     return "needs an alpha other than 0 for a bias where some line is no whole pieces of 16 bytes, found 0";
 }
 
@@ -248,7 +248,7 @@ Reason check_row_groups(const GemmProblem& p, ScaleMode a) {
 // Checks that both sides are padded alike, where padding is multiplied, and that D of an empty group becomes zeros or stays.
 Reason check_group_units(const GemmProblem& p) {
     if (p.grouping != Grouping::Contraction) return {};
-    if (p.beta != 0 && p.beta != 1)
+    if (p.reads_d() && p.beta != 1)
         return [beta = p.beta] {
             return format_text("needs a beta of 0 or 1 for groups along the contraction, found %g", double(beta));
         };

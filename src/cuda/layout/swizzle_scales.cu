@@ -431,9 +431,19 @@ void launch_square_rows(const Context& context, int64_t squares, int64_t rows, i
            dim3(uint32_t(of_block), 32), 0, call.stream, a);
 }
 
+// Enqueues zeros into compact scales of lines of groups. Groups without rows have such scales, but no tiles, so no block of
+// threads writes theirs.
+void clear_lines_of_groups(const Context& context, const Part& part, const GroupedRows& grouped, const Launch& call) {
+    if (!grouped.set() || !part.columnwise || part.to_swizzled || !part.compact.has_one_of_line()) return;
+    clear(context, part.out, size_t(grouped.groups.count * part.lines), "unswizzle_scales", call.stream);
+}
+
 void run(const Context& context, const SwizzleProblem& problem, const Launch& call) {
     Arguments a{{}, problem.grouped};
-    for (int i = 0; i < problem.count; i++) a.parts[i] = part_of(problem.parts[i], problem.grouped);
+    for (int i = 0; i < problem.count; i++) {
+        a.parts[i] = part_of(problem.parts[i], problem.grouped);
+        clear_lines_of_groups(context, a.parts[i], problem.grouped, call);
+    }
     const int64_t blocks = a.parts[0].blocks + a.parts[1].blocks;
     if (blocks == 0) return;
     bool whole = !problem.grouped.set();

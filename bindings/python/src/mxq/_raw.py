@@ -846,8 +846,8 @@ PROTOTYPES = {
     "mxq_unpad_groups_query": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p, POINTER(c_void_p)]),
     # Copy the scales of in (compact) to out (swizzled), or back. Both have the same format, scaling and shape, declare the same
     # parts with the same Hadamard transforms, and with groups have the same groups and alignments. Codes are neither read nor
-    # written, so their pointers may be NULL. Every byte of out's scales is written (with groups: those of groups that have rows,
-    # every byte of their tiles), padding as zero. The byte of a coarser tile, or of a line, is read at its first position.
+    # written, so their pointers may be NULL. Every byte of out's scales is written, padding as 0 (of groups with rows every byte
+    # of their tiles, of others compact columnwise ROW scales, as 0). A coarser tile's or line's byte is read where it begins.
     # mxq_swizzle_scales(context, options, in, out, workspace, workspace_bytes, stream)
     "mxq_swizzle_scales": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_uint64, c_void_p]),
     # See mxq_swizzle_scales.

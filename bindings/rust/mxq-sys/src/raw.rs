@@ -710,8 +710,8 @@ extern "C" {
     pub fn mxq_unpad_groups_query(context: *mut mxq_context, options: *const mxq_quantize_options, input: *const mxq_tensor, out: *const mxq_tensor, plan: *mut *mut mxq_plan) -> mxq_status;
     /// Copy the scales of in (compact) to out (swizzled), or back. Both have the same format, scaling and shape, declare the same
     /// parts with the same Hadamard transforms, and with groups have the same groups and alignments. Codes are neither read nor
-    /// written, so their pointers may be NULL. Every byte of out's scales is written (with groups: those of groups that have rows,
-    /// every byte of their tiles), padding as zero. The byte of a coarser tile, or of a line, is read at its first position.
+    /// written, so their pointers may be NULL. Every byte of out's scales is written, padding as 0 (of groups with rows every byte
+    /// of their tiles, of others compact columnwise ROW scales, as 0). A coarser tile's or line's byte is read where it begins.
     pub fn mxq_swizzle_scales(context: *mut mxq_context, options: *const mxq_quantize_options, input: *const mxq_tensor, out: *const mxq_tensor, workspace: *mut c_void, workspace_bytes: u64, stream: *mut c_void) -> mxq_status;
     /// See [`mxq_swizzle_scales`].
     pub fn mxq_swizzle_scales_query(context: *mut mxq_context, options: *const mxq_quantize_options, input: *const mxq_tensor, out: *const mxq_tensor, plan: *mut *mut mxq_plan) -> mxq_status;

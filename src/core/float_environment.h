@@ -6,7 +6,7 @@
 #include <cfenv>
 #endif
 
-namespace mxq::cpu {
+namespace mxq {
 
 class FloatEnvironment {
 public:
@@ -31,4 +31,4 @@ private:
 #endif
 };
 
-}  // namespace mxq::cpu
+}  // namespace mxq
