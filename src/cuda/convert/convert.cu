@@ -1,12 +1,12 @@
-// convert: plain numbers from any type to any, F32, F16, BF16.
+// convert: plain numbers from any type to any of F32, F16 and BF16.
 //
-// A warp takes 256 columns of a row, a lane eight of them; a block of threads takes eight rows:
+// A warp takes 256 columns of a row, a lane eight of them. A thread block takes eight rows:
 //
-//     lane (16 bits)   0         1         ...  31           one vector of 16 bytes each
-//     lane (F32)       0    0    1    1    ...  31   31      two, side by side
-//     lane (unaligned) 0 1 2 ... 31 0 1 2 ... 31 0 1 ...     one number at a time, all lanes side by side
+//     lane (16 bits)   0         1         ...  31           one 16-byte vector
+//     lane (F32)       0    0    1    1    ...  31   31      two adjacent vectors
+//     lane (unaligned) 0 1 2 ... 31 0 1 2 ... 31 0 1 ...     one number at a time, neighbouring lanes adjacent
 //
-// Bytes an element: 2 or 4 read, 2 or 4 written; bound by memory. It has not been tuned.
+// Bytes an element: 2 or 4 read, 2 or 4 written. Bound by memory. It has not been tuned.
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
 #include "cuda/memory/elements.cuh"
@@ -16,7 +16,7 @@ namespace mxq::cuda {
 namespace {
 
 constexpr int kLaneNumbers = 8;
-constexpr int kColumns = 32 * kLaneNumbers, kRows = 8;  // of a block of threads
+constexpr int kColumns = 32 * kLaneNumbers, kRows = 8;  // of a thread block
 
 struct Arguments {
     PlainMatrix in, out;  // one matrix each: experts follow one another
@@ -48,7 +48,7 @@ __device__ __forceinline__ void store_eight(const float (&values)[kLaneNumbers],
     }
 }
 
-// Converts eight numbers of a row one by one, 32 apart, of which those before `left` exist.
+// Converts eight numbers of a row one by one, 32 apart. Those before `left` exist.
 template <class In, class Out>
 __device__ __forceinline__ void convert_apart(const In* from, Out* to, int64_t left) {
     In numbers[kLaneNumbers];

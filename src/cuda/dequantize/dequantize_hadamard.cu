@@ -1,16 +1,16 @@
-// dequantize_hadamard: a part with a Hadamard transform, which it undoes, to F32, F16 or BF16; NVFP4 in 1x16 and MXFP4 in
-// blocks of one line; rowwise or columnwise, compact or swizzled scales, experts, groups.
+// dequantize_hadamard: a part with a Hadamard transform, which it undoes, to F32, F16 or BF16. NVFP4 in 1x16 and MXFP4 in
+// blocks of one row; rowwise or columnwise, compact or swizzled scales, experts, groups.
 //
-// A block of threads takes a tile of 128 rows x 32 columns. A thread holds one chunk of 16 neighbours along the contraction,
-// as fp32, which is what a transform is made of:
+// A thread block takes a tile of 128 rows x 32 columns. A thread holds one chunk of 16 neighbours along K as fp32, the unit
+// of a transform:
 //
-//     rowwise      thread t: 16 elements of row t / 2, written as 32 or 64 bytes in a row
+//     rowwise      thread t: 16 elements of row t / 2, written as 32 or 64 contiguous bytes
 //     columnwise   lane: a column, warp: 16 rows; a warp writes 64 or 128 contiguous bytes of one row after another
 //
-// With groups, a tile lies in one group tile, 128 rows of one group. The last chunk of a columnwise group reaches into its
-// padding, which every alignment has room for; the rows that pad the output are +0.
+// With groups, a tile has rows of one group. The last chunk of a columnwise group may include padding, for which every
+// alignment has room. Rows that pad the output are +0.
 //
-// Bytes an element: 0.53 or 0.56 read, 2 or 4 written, and about 10 operations. A simple kernel: it has not been tuned.
+// Bytes an element: 0.53 or 0.56 read, 2 or 4 written, with about 10 instructions. This simple kernel has not been tuned.
 #include "cuda/dequantize/dequantize.cuh"
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
@@ -25,20 +25,20 @@ constexpr int kRows = 128, kColumns = 32;  // of a tile
 
 struct Arguments {
     DequantizeProblem problem;
-    uint32_t lines, matrix_lines;  // rows of tiles: all, and those of a matrix; with groups, group tiles
+    uint32_t lines, matrix_lines;  // rows of tiles: all (with groups, group tiles), and of a matrix
     bool whole_words_in;           // chunks of codes are read in words
     bool whole_vectors_out;        // every row of the output is written in whole vectors
     GroupSumUnits units;
 };
 
-// Tells what a block of threads works on: an expert or a group, and the first row there of the block's tile.
+// The work of a thread block: an expert or a group, and the first row of the tile there.
 struct TileRow {
     DequantizeScope scope;
     ScaleLayout layout;
     int row;
 };
 
-// Finds the block's row of tiles; false: there is none. All threads of the block call it.
+// Finds the row of tiles of the thread block; false: there is none. All threads of the block call it.
 __device__ __forceinline__ bool find_row(const Arguments& a, int64_t element_bytes, Group& group, TileRow& tile) {
     const DequantizeProblem& p = a.problem;
     const uint32_t line = row_of_blocks();
@@ -55,7 +55,7 @@ __device__ __forceinline__ bool find_row(const Arguments& a, int64_t element_byt
     return true;
 }
 
-// Decodes the chunk at `position` of a line, and undoes its transform.
+// Decodes the chunk at `position` of a K-major row, and undoes its transform.
 __device__ __forceinline__ void load_chunk(const Arguments& a, const TileRow& tile, int64_t line, int64_t position,
                                            float (&values)[kChunk]) {
     const QuantizedPart& in = a.problem.in;

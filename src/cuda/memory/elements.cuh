@@ -1,5 +1,5 @@
-// How kernels read and write plain elements: 16 bytes at a time where all is aligned ("wide"), else element by element. What
-// is narrow, and what is missing at a ragged edge, ends here: past these functions every kernel sees full vectors.
+// Reads and writes plain elements: 16-byte vectors where all rows are aligned ("wide"), else element by element ("narrow").
+// Ragged edges end here: the callers see full vectors.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -16,7 +16,7 @@ inline bool is_aligned(const void* pointer, int64_t bytes) { return reinterpret_
 template <class T>
 using StoredBits = std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>;
 
-// 16 bytes of a row: what one access takes.
+// One access: 16 bytes of a row.
 template <class T>
 struct Vector {
     static constexpr int count = 16 / sizeof(T);
@@ -29,7 +29,7 @@ struct Vector {
     }
 };
 
-// Returns whether every row can be accessed vector by vector.
+// Returns whether every row consists of whole aligned vectors.
 template <class T>
 bool is_wide(const PlainMatrix& matrix) {
     const bool one_row = matrix.matrices * matrix.rows == 1 && matrix.group_unit == 1;  // groups pad a row to more
@@ -42,11 +42,11 @@ inline bool is_wide(const QuantizedPart& part, int count) {
     return is_aligned(part.codes, count) && part.length % count == 0;
 }
 
-// Accesses are a type that says which accesses of a lane exist. Access i
+// Accesses are a type that tells which accesses of a lane exist. Access i
 //     exists(i)          has its first element inside the matrix
 //     valid(i)           has so many elements inside
-//     offset(i, stride)  starts there, in elements, where rows are `stride` apart
-// Wide accesses exist in full or not at all. What does not exist is zero.
+//     offset(i, stride)  starts at this element, where rows are `stride` apart
+// Wide accesses exist in full or not at all. Elements that do not exist are zero.
 
 template <class T>
 __device__ __forceinline__ Vector<T> load_vector_wide(const T* from, bool exists) {
@@ -64,7 +64,7 @@ __device__ __forceinline__ Vector<T> load_vector_narrow(const T* from, int valid
     return vector;
 }
 
-// Loads the vectors of all accesses; every load is issued before the first is needed.
+// Loads the vectors of all accesses. All loads are issued before the first use.
 template <class T, int n, class Accesses>
 __device__ __forceinline__ void load_wide_vectors(Vector<T> (&vectors)[n], const T* from, int64_t stride,
                                                   const Accesses& accesses) {
@@ -97,14 +97,14 @@ __device__ __forceinline__ Vector<T> round_vector(const float (&values)[Vector<T
 template <class T>
 __device__ __forceinline__ void store_vector_wide(const Vector<T>& vector, T* to, bool exists) {
     const uint4 v = {vector.words[0], vector.words[1], vector.words[2], vector.words[3]};
-    if (exists) __stcs(reinterpret_cast<uint4*>(to), v);  // H200: a plain store is 1 to 3 points slower to F32
+    if (exists) __stcs(reinterpret_cast<uint4*>(to), v);  // a plain store of F32 is 1 to 3% slower on an H200
 }
 
-// Stores a vector by a plain store. H200: to rows of 16 bits it is 1 to 2 points faster.
+// Stores a vector by a plain store, which is 1 to 2% faster for 16-bit elements on an H200.
 template <class T>
 __device__ __forceinline__ void store_vector_plain(const Vector<T>& vector, T* to, bool exists) {
     const uint4 v = {vector.words[0], vector.words[1], vector.words[2], vector.words[3]};
-    if (exists) __stwb(reinterpret_cast<uint4*>(to), v);  // which stays one store of 16 bytes
+    if (exists) __stwb(reinterpret_cast<uint4*>(to), v);  // remains one 16-byte store
 }
 
 // Stores the first `valid` elements one by one.
