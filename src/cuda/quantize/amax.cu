@@ -317,11 +317,9 @@ bool is_per_line(const QuantizeProblem& p) { return p.tile.is_row(); }
 // Returns whether a NaN is a maximum: where MX asks for the maxima of rows.
 bool propagates(const QuantizeProblem& p) { return p.format->is_mx() && p.nonfinite == Nonfinite::Propagate; }
 
-int scope_stride(const QuantizeProblem& p) { return (p.has_rowwise ? p.rowwise : p.columnwise).scope_stride; }
+const QuantizedPart& first_part(const QuantizeProblem& p) { return p.has_rowwise ? p.rowwise : p.columnwise; }
 
-int64_t scope_count(const QuantizeProblem& p) {
-    return scope_stride(p) == 0 ? 1 : p.grouped.set() ? p.grouped.groups.count : p.source.matrices;
-}
+int scope_stride(const QuantizeProblem& p) { return first_part(p).scope_stride; }
 
 // Returns the input with its contiguous rows and experts merged, where these share a maximum.
 PlainMatrix taken_together(const QuantizeProblem& p) {
@@ -386,7 +384,8 @@ Runs runs_of(float* rowwise, int64_t rowwise_count, float* columnwise, int64_t c
 
 // Zero all maxima of the problem. Both return what `zero` does.
 bool zero_everything(const Context& context, const QuantizeProblem& p, float* rowwise, float* columnwise, const Launch& call) {
-    return zero(context, runs_of(rowwise, scope_count(p), columnwise, scope_count(p)), call);
+    const int64_t count = scope_count(p, first_part(p));
+    return zero(context, runs_of(rowwise, count, columnwise, count), call);
 }
 
 bool zero_lines(const Context& context, const QuantizeProblem& p, float* rowwise, float* columnwise, const Launch& call) {
@@ -452,9 +451,8 @@ bool run_tiles(const Context& context, const QuantizeProblem& p, float* rowwise,
                Start start) {
     const TileArguments a{p, Tiles(p), {rowwise, columnwise == rowwise ? nullptr : columnwise}, scope_stride(p),
                           is_per_line(p), is_wide_tile_source(p), propagates(p)};
-    const bool bf16 = !p.source.is_quantized() && p.source.plain.format == MXQ_FORMAT_BF16;
     if (a.tiles.count() == 0) return false;
-    launch(context, tile_kernels, bf16, "amax", a.tiles.grid(), call.stream, a, start);
+    launch(context, tile_kernels, is_bf16(p), "amax", a.tiles.grid(), call.stream, a, start);
     return true;
 }
 
