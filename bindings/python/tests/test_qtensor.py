@@ -186,14 +186,14 @@ def test_descriptors_serve_again_and_carry_nothing_over():
 
 
 def test_few_descriptors_wait_for_their_next_use(monkeypatch):
-    from mxq import _qtensor
+    from mxq import _descriptors, _qtensor
     from mxq._library import Idle
 
     destroyed = []
     monkeypatch.setattr(Idle, "_destroy", destroyed.append)
-    monkeypatch.setattr(_qtensor, "_destroy", destroyed.append)
+    monkeypatch.setattr(_descriptors, "_destroy", destroyed.append)
     many = [mxq.quantize(numbers(16, 96)) for _ in range(Idle.MOST + 3)]
-    sources = _qtensor._idle_plain(1, (16, 96))
+    sources = _descriptors._idle_plain(1, (16, 96))
     assert len(sources) == 1
     destroyed.clear()  # one described the sizes
     waiting = _qtensor._recipe(many[0].spec, (16, 96), ("rowwise",)).idle
@@ -203,6 +203,6 @@ def test_few_descriptors_wait_for_their_next_use(monkeypatch):
     assert len(waiting) == Idle.MOST and len(destroyed) == 3 and sorted(waiting + destroyed) == addresses
     del sources, waiting
     _qtensor._recipe.cache_clear()
-    _qtensor._idle_plain.cache_clear()
+    _descriptors._idle_plain.cache_clear()
     gc.collect()
     assert set(addresses) < set(destroyed)

@@ -5,8 +5,8 @@ import threading
 from typing import Any, Callable, Dict, Optional, Tuple
 
 from . import _raw
-from ._arrays import CPU, Device, place
 from ._library import Error, Handle, check, lib
+from ._memory import CPU, Device, place
 
 ParallelFor = Callable[[int, Callable[[int], None]], Any]
 

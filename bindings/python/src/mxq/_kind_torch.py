@@ -4,8 +4,8 @@ from typing import Any, Optional, Tuple
 
 import torch
 
-from ._arrays import CPU, CUDA, HOST, Device, Memory
 from ._library import Error
+from ._memory import CPU, CUDA, HOST, Device, Memory
 
 name = "torch"
 _DTYPES = {
@@ -89,9 +89,5 @@ def stream(device: Device) -> Optional[int]:
     return _current_stream(device[1]) if device[0] == CUDA else None
 
 
-def sqnr(signal: Any, noisy: Any) -> float:
-    signal, noisy = signal.detach().double(), noisy.double()
-    noise, power = float((signal - noisy).square().sum()), float(signal.square().sum())
-    if noise == 0:
-        return float("inf")
-    return 10 * float(torch.log10(torch.tensor(power / noise))) if power else float("-inf")
+def as_float64(array: Any) -> Any:
+    return array.detach().double()

@@ -1,15 +1,12 @@
 """Parts of quantized tensors: codes and scales in one piece, as slices of larger arrays, or as lists with one for each expert."""
 
-import ctypes
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from ._arguments import array_argument, integer, is_number
-from ._arrays import Device, Memory, addresses_on, count, kind_of, same_device
+from ._arrays import addresses_on, kind_of
 from ._library import Error, check, lib
+from ._memory import Device, Memory, Shape, count, same_device
 from ._names import CODE_DTYPES, PARTS, scale_dtype
-
-Shape = Tuple[int, ...]
-
 
 class Part(NamedTuple):
     """Codes and scales of one part as bytes (scales of FP8 formats: float32).

@@ -1,19 +1,17 @@
 """Products of torch tensors through the operators, as mxq.matmul, mxq.torch.matmul and the operator @ make them."""
 import contextlib
-import operator
 from typing import Any, Optional
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from ._arrays import CUDA
 from ._context import Context, context_for
 from ._groups import Groups
 from ._library import Error
+from ._memory import CUDA
 from ._names import plain_dtype
 from ._products import folded
-from ._products import matmul as any_matmul
 from ._qtensor import QTensor, Transposed
 from ._torch_pack import Packed, device_of, pack
 from ._torch_products import grouped_matmul_op, matmul_op
@@ -133,20 +131,3 @@ def _entered(context: Optional[Context], left: Packed) -> Any:
     if torch.compiler.is_compiling():
         raise Error("context is given inside of torch.compile, expected a `with` block around the call of the compiled function")
     return context_for(device_of(left.tensors[0]), context)
-
-
-_MATMULS = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.Tensor.__rmatmul__, operator.matmul)
-
-
-def torch_function(function: Any, args: Any, kwargs: Any) -> Any:
-    """What a function of torch does with a quantized tensor."""
-    if function in _MATMULS and not kwargs:
-        left, right = args
-        return any_matmul(right, left) if function is torch.Tensor.__rmatmul__ else any_matmul(left, right)
-    if function is torch.nn.functional.linear:
-        return _linear(*args, **kwargs)
-    return NotImplemented
-
-
-def _linear(input: Any, weight: Any, bias: Optional[Tensor] = None) -> Any:
-    return any_matmul(input, weight.T, bias=bias)

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, library
 
 from . import _raw
-from ._arrays import CPU
 from ._groups import Groups
 from ._library import Error, check, lib
-from ._qtensor import Spec, _sizes, describe
+from ._memory import CPU
+from ._descriptors import Spec, describe, part_sizes
 from ._shapes import line_bytes
 from ._torch_pack import unpack
 from ._verbs import dequantize, parts_of, quantize
@@ -52,7 +52,7 @@ def _fake_part(x: Tensor, spec: Spec, part: str, groups: Optional[int]) -> Tuple
     described = describe(spec, shape, None, (CPU, 0))
     if groups is not None:  # their number is enough for sizes
         check(lib.mxq_tensor_set_groups(described.value, None, 0, _raw.MXQ_TYPE_INT32, int(groups)))
-    sizes = _sizes(described.value, spec, shape, part, groups is not None)
+    sizes = part_sizes(described.value, spec, shape, part, groups is not None)
     return sizes.codes, sizes.scales, amaxes
 
 

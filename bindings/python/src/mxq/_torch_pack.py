@@ -5,11 +5,12 @@ import torch
 from torch import Tensor
 
 from . import _kind_torch as kind
-from ._arrays import CPU, CUDA, Device
+from ._descriptors import Spec
 from ._groups import Groups, Padded
 from ._library import Error
+from ._memory import CPU, CUDA, Device
 from ._parts import Part, is_list
-from ._qtensor import QTensor, Spec, Transposed
+from ._qtensor import QTensor, Transposed
 
 
 def device_of(x: Tensor) -> Device:

@@ -8,7 +8,7 @@ from torch import Tensor
 from . import _kind_torch
 from ._library import Error
 from ._parts import Part, is_list
-from ._qtensor import QTensor, make_spec
+from ._qtensor import QTensor
 
 _STATE = torch.nn.modules.module._EXTRA_STATE_KEY_SUFFIX
 _FIELDS = ("codes", "scales", "amax", "decode_scale")

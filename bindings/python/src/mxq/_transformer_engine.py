@@ -16,9 +16,10 @@ Swizzled scales of MXFP8 and NVFP4 are the same bytes as here, in these shapes.
 
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
-from ._arrays import count, kind_of
+from ._arrays import kind_of
 from ._layouts import unswizzle
 from ._library import Error
+from ._memory import count
 from ._names import quantized_format
 from ._parts import Part
 from ._qtensor import QTensor

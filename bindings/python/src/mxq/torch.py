@@ -21,10 +21,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from . import _kind_torch, _torch_calls
+from ._descriptors import checked_spec
 from ._groups import Groups
 from ._library import Error
 from ._parts import Part
-from ._qtensor import QTensor, checked_spec
+from ._qtensor import QTensor
 from ._torch_calls import row_groups
 from ._torch_ops import checked_ends_op, dequantize_op, quantize_op
 from ._torch_pack import device_of, pack
