@@ -21,6 +21,17 @@ def test_sqnr(format, least):
     assert q.sqnr(back.astype("f4")) == float("inf") and least < q.sqnr(x, "columnwise") < least + 4
 
 
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_sqnr_without_a_finite_number(library):
+    convert = np.asarray if library == "numpy" else pytest.importorskip("torch").from_numpy
+    x = np.ones((2, 32), "f4")
+    infinite = x.copy()
+    infinite[0, 0] = np.inf
+    assert mxq.quantize(convert(x)).sqnr(convert(x)) == float("inf")
+    assert mxq.quantize(convert(x)).sqnr(convert(0 * x)) == float("-inf")
+    assert mxq.quantize(convert(infinite), "mxfp8_e5m2", nonfinite="saturate").sqnr(convert(x)) == float("-inf")
+
+
 def test_repr_tells_what_it_is():
     q = mxq.quantize(numbers(100, 64), groups=[30, 30, 70, 100], swizzled=True)
     assert repr(q).startswith("QTensor(mxfp8_e4m3 100 x 64 in 4 groups 1x32 rowwise swizzled, numpy on cpu, ")
