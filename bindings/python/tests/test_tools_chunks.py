@@ -1,4 +1,4 @@
-"""mxq-quantize in pieces: the same bytes whatever the pieces and threads, an interrupt inside of a file, experts, shared scales."""
+"""mxq-quantize in chunks: the same bytes whatever the chunks and threads, an interrupt inside of a file, experts, shared scales."""
 
 import json
 import os
@@ -29,11 +29,11 @@ ROWS = [row for row in layouts.LAYOUTS if row.layout == "compressed-tensors"]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=name_of)
-def test_pieces_and_threads_do_not_change_what_is_written(checkpoint, tmp_path, monkeypatch, row):  # noqa: F811
+def test_chunks_and_threads_do_not_change_what_is_written(checkpoint, tmp_path, monkeypatch, row):  # noqa: F811
     chosen = quantize.recipe(row.layout, row.format, row.scaling)
     quantize.run(checkpoint, tmp_path / "whole", chosen)
     for place, (nbytes, threads) in enumerate(((8_000, 3), (40_000, 1))):
-        monkeypatch.setattr(devices.Cpu, "piece_bytes", nbytes)
+        monkeypatch.setattr(devices.Cpu, "chunk_bytes", nbytes)
         monkeypatch.setattr(quantize, "_BEGUN", (1, 70_000)[place])
         quantize.run(checkpoint, tmp_path / str(place), chosen, threads=threads)
         made, whole = files(tmp_path / str(place)), files(tmp_path / "whole")
@@ -45,7 +45,7 @@ def test_pieces_and_threads_do_not_change_what_is_written(checkpoint, tmp_path, 
         assert [{**one, "sqnr_db": 0} for one in rows] == [{**one, "sqnr_db": 0} for one in wanted]
 
 
-def test_pieces_of_fp8_hold_whole_tiles(tmp_path, monkeypatch):
+def test_chunks_of_fp8_hold_whole_tiles(tmp_path, monkeypatch):
     fp8 = mxq.quantize(np.random.default_rng(0).standard_normal((700, 256), "float32"), "fp8_e4m3", scaling="128x128")
     tensors = {}
     for name in ("a.weight", "lm_head.weight"):  # quantized, and widened to BF16
@@ -53,17 +53,17 @@ def test_pieces_of_fp8_hold_whole_tiles(tmp_path, monkeypatch):
     save(tmp_path / "m.safetensors", tensors, {"a.weight": "F8_E4M3", "lm_head.weight": "F8_E4M3"})
     chosen = quantize.recipe("compressed-tensors", "mxfp4")
     quantize.run(tmp_path / "m.safetensors", tmp_path / "whole", chosen)
-    monkeypatch.setattr(devices.Cpu, "piece_bytes", 10_000)
-    quantize.run(tmp_path / "m.safetensors", tmp_path / "pieces", chosen)
-    made = reader.open_checkpoint(tmp_path / "pieces").entries
-    assert (tmp_path / "pieces/m.safetensors").read_bytes() == (tmp_path / "whole/m.safetensors").read_bytes()
+    monkeypatch.setattr(devices.Cpu, "chunk_bytes", 10_000)
+    quantize.run(tmp_path / "m.safetensors", tmp_path / "chunks", chosen)
+    made = reader.open_checkpoint(tmp_path / "chunks").entries
+    assert (tmp_path / "chunks/m.safetensors").read_bytes() == (tmp_path / "whole/m.safetensors").read_bytes()
     want = mxq.quantize(fp8.dequantize(), "mxfp4").rowwise
     assert reader.read_bytes(made["a.weight_packed"]).tobytes() == want.codes.tobytes()
     assert reader.read_bytes(made["lm_head.weight"]).tobytes() == fp8.dequantize("bfloat16").tobytes()
 
 
-def test_a_large_tensor_is_cut_into_pieces_of_whole_tiles():
-    from mxq.tools import pieces, plan
+def test_a_large_tensor_is_cut_into_chunks_of_whole_tiles():
+    from mxq.tools import chunks, plan
     from pathlib import Path
 
     entry = reader.Entry("a.weight", "BF16", (1000, 64), 0, 128_000, Path("x"))
@@ -77,11 +77,11 @@ def test_a_large_tensor_is_cut_into_pieces_of_whole_tiles():
         step = plan._quantized(
             "a.weight", (1000, 64), (source,), quantize.recipe("compressed-tensors", "nvfp4", scaling), False
         )
-        made = pieces.pieces(step, nbytes)
-        assert [piece.last for piece in made] == lasts and made[0].first == 0 and row.scaling == scaling
+        made = chunks.chunks(step, nbytes)
+        assert [chunk.last for chunk in made] == lasts and made[0].first == 0 and row.scaling == scaling
         assert (
             all(one.last == other.first for one, other in zip(made, made[1:]))
-            and sum(piece.nbytes for piece in made) == 128_000
+            and sum(chunk.nbytes for chunk in made) == 128_000
         )
 
 
@@ -100,7 +100,7 @@ def test_a_sample_is_the_first_128_of_each_2048_rows(tmp_path, monkeypatch):
     save(tmp_path / "m.safetensors", {"a.weight": x})
     found = {}
     for mode in ("sample", "all", "none"):
-        monkeypatch.setattr(devices.Cpu, "piece_bytes", 50_000)
+        monkeypatch.setattr(devices.Cpu, "chunk_bytes", 50_000)
         chosen = quantize.recipe("compressed-tensors", "mxfp4", measure=mode)
         found[mode] = quantize.run(tmp_path / "m.safetensors", tmp_path / mode, chosen)["tensors"][0]
     q = mxq.quantize(x, "mxfp4")
@@ -151,11 +151,11 @@ def test_an_interrupt_inside_of_a_file_goes_on_behind_the_last_tensor(tmp_path, 
     part = tmp_path / "out.partial/m.safetensors.part"
     inode, saved = part.stat().st_ino, json.loads((tmp_path / "out.partial/m.safetensors.rows.json").read_text())["rows"]
     assert [row["name"] for row in saved] == [f"{i}.weight" for i in range(4)]
-    from mxq.tools import pieces
+    from mxq.tools import chunks
 
     again = []
-    original = pieces.quantize_piece
-    monkeypatch.setattr(quantize, "quantize_piece", lambda *a: again.append(a[1].name) or original(*a))
+    original = chunks.quantize_chunk
+    monkeypatch.setattr(quantize, "quantize_chunk", lambda *a: again.append(a[1].name) or original(*a))
     report = quantize.run(tmp_path / "m.safetensors", tmp_path / "out", chosen)
     assert (tmp_path / "out/m.safetensors").stat().st_ino == inode and sorted(again) == [f"{i}.weight" for i in range(4, 8)]
     assert quantize.run(tmp_path / "m.safetensors", tmp_path / "once", chosen) == report

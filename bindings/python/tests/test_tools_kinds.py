@@ -246,11 +246,11 @@ def test_elements_that_are_not_finite_are_counted(dtype):
     assert not_finite(codes) == 2 and not_finite(codes[:127]) == 0 == not_finite(codes[128:255])
 
 
-def test_elements_of_every_piece_are_counted(tmp_path, monkeypatch):
+def test_elements_of_every_chunk_are_counted(tmp_path, monkeypatch):
     x = bf16(1024, 64)
     x[0, 0], x[900, 3] = np.nan, np.inf
     save(tmp_path / "m.safetensors", {"a.weight": x})
-    monkeypatch.setattr(devices.Cpu, "piece_bytes", 20_000)
+    monkeypatch.setattr(devices.Cpu, "chunk_bytes", 20_000)
     for mode in ("sample", "none"):
         chosen = quantize.recipe("compressed-tensors", "mxfp4", measure=mode)
         assert quantize.run(tmp_path / "m.safetensors", tmp_path / mode, chosen)["tensors"][0]["not_finite"] == 2
