@@ -110,7 +110,7 @@ def test_padding_is_zero_and_what_can_be_shared_is():
         assert np.shares_memory(mxq.from_transformer_engine("nvfp4", te).parts[name].scales, part.scales)
 
 
-def test_pieces_become_whole():
+def test_slices_become_whole():
     x = numbers(64, 128)
     q = mxq.quantize(x, parts="both")
     half = mxq.QTensor.from_parts("mxfp8_e4m3", (64, 64), rowwise=(q.rowwise.codes[:, 64:], q.rowwise.scales[:, 2:]))

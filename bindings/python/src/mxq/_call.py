@@ -15,8 +15,8 @@ Options = List[Tuple[str, Tuple[Any, ...]]]  # the setters that are called, with
 
 
 class Plan(NamedTuple):
-    """How a call would run: the implementation, why no better one takes it, device bytes of workspace, and for a product the
-    class of bound that its error keeps."""
+    """How a call would run: the implementation, why no better one takes it, and device bytes of workspace. bound: the class of the
+    error bound of a product."""
 
     implementation: str
     reason: str

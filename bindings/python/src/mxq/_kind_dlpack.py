@@ -1,7 +1,7 @@
 """Arrays of any library with DLPack, such as jax and CuPy.
 
-What mxq writes is made by numpy in host memory and by torch on CUDA devices, and handed over through DLPack as well, so that
-streams wait for one another as DLPack says.
+numpy makes the results in host memory, torch those on CUDA devices. DLPack hands them over, too, so that streams wait for one
+another as it says.
 """
 import ctypes
 import sys

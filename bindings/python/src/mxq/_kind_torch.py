@@ -25,9 +25,9 @@ def memory(array: Any, what: str) -> Memory:
     if torch.compiler.is_compiling():
         torch._dynamo.graph_break(msg="torch.compile knows the operators of mxq.torch: quantize, dequantize, matmul, grouped_matmul")
     if array.is_cpu:
-        place = HOST
+        device = HOST
     elif array.is_cuda:
-        place = (CUDA, array.get_device())
+        device = (CUDA, array.get_device())
     else:
         raise Error(f"{what} is on device {array.device}, expected cpu or cuda")
     if type(array).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
@@ -37,7 +37,7 @@ def memory(array: Any, what: str) -> Memory:
     if array.is_neg():
         raise Error(f"{what} is a negated view, whose memory has other numbers; call resolve_neg()")
     text = _NAMES.get(array.dtype) or str(array.dtype).rsplit(".", 1)[-1]
-    return Memory(array, array.data_ptr(), tuple(array.shape), array.stride(), text, place, False, array.is_contiguous())
+    return Memory(array, array.data_ptr(), tuple(array.shape), array.stride(), text, device, False, array.is_contiguous())
 
 
 def address(array: Any) -> int:

@@ -29,7 +29,7 @@ def matmul(a: Any, b: Any, *, dtype: Any = None, out: Any = None, alpha: float =
     """The product alpha a @ b (+ beta out + bias), as an array of `dtype`, by default that of a.
 
     a, b: quantized tensors, or arrays. An `a` of more dimensions, such as (batch, tokens, inputs), is a matrix of its rows. Blocks
-    must lie along the contraction, so with x (tokens, inputs) and w (outputs, inputs):
+    are along the contraction, so with x (tokens, inputs) and w (outputs, inputs):
 
         y  = matmul(x, w.T)     rowwise parts of both
         dx = matmul(dy, w)      the rowwise part of dy, the columnwise part of w

@@ -1,4 +1,4 @@
-"""Where arrays lie: devices, and the memory of an array of any library."""
+"""Devices, and the memory of an array of any library."""
 import functools
 from typing import Any, NamedTuple, Tuple
 
@@ -48,11 +48,11 @@ def count(shape: Shape) -> int:
     return product
 
 
-def place(device: Device) -> str:
+def device_name(device: Device) -> str:
     """ "cpu", or "cuda:0" with the ordinal."""
     return "cpu" if device[0] == CPU else f"cuda:{device[1]}"
 
 
 def same_device(memory: Memory, device: Device, what: str) -> None:
     if memory.device != device:
-        raise Error(f"{what} is on {place(memory.device)}, expected {place(device)}, where the rest is; copy it there")
+        raise Error(f"{what} is on {device_name(memory.device)}, expected {device_name(device)}, where the rest is; copy it there")

@@ -8,7 +8,7 @@ from ._call import Call, Options, make_options, plain_tensor
 from ._context import Context
 from ._groups import Groups, Padded, as_groups, group_count, set_groups
 from ._library import Error
-from ._memory import Device, count, place
+from ._memory import Device, count, device_name
 from ._names import FORMAT_OF_DTYPE, ITEM_BYTES
 from ._parts import is_list
 from ._qtensor import QTensor, Transposed
@@ -45,7 +45,7 @@ def _folded_out(out: Any, shape: Tuple[int, ...]) -> Any:
 
 
 class _Operand(NamedTuple):
-    """An operand as it stands in the product, op(A) or op(B), and the tensor beneath it, of which it may be the transpose."""
+    """An operand of the product, op(A) or op(B), and its tensor, of which it may be the transpose."""
 
     address: int
     keep: Any
@@ -63,7 +63,7 @@ def _operand(x: Any, what: str, groups: Any = None) -> _Operand:
     if transposed or isinstance(x, QTensor):
         q = x.base if transposed else x
         if groups is not None:
-            raise Error(f"groups were given beside a quantized {what}, which has its own; quantize it with groups")
+            raise Error(f"groups were given with a quantized {what}, which has its own; quantize it with groups")
         like = q._like
         handle = q._descriptor()
         return _Operand(handle.value, (q, handle), transposed, x.shape, q.dtype, q._device, q._kind, q.groups, like)
@@ -111,7 +111,7 @@ def _product(verb_name: str, a: _Operand, b: _Operand, shape: Tuple[int, ...], z
              context: Optional[Context], alpha: float = 1.0, beta: float = 0.0, accumulate: bool = False, bias: Any = None,
              exact_products: bool = False, sm_count: int = 0, implementation: Optional[str] = None) -> Call:
     if a.device != b.device:
-        raise Error(f"a is on {place(a.device)}, but b on {place(b.device)}; copy one of them")
+        raise Error(f"a is on {device_name(a.device)}, but b on {device_name(b.device)}; copy one of them")
     if out is None and (accumulate or beta != 0):
         raise Error("out is None, expected the array that accumulate or beta adds to")
     given = out is not None
@@ -140,13 +140,12 @@ def prepare_grouped_matmul(a: Any, b: Any, *, groups: Any = None, dtype: Any = N
                            context: Optional[Context] = None, **options: Any) -> Call:
     left, right = _operand(a, "a", groups), _operand(b, "b")
     if left.groups is None:
-        raise Error("a has no groups; quantize it with groups, or give groups beside an array")
-    along_contraction = left.transposed
-    if along_contraction:
+        raise Error("a has no groups; quantize it with groups, or give groups with an array")
+    if left.transposed:
         shape: Tuple[int, ...] = (group_count(left.groups), left.shape[-2], right.shape[-1])
     else:
         if len(right.shape) != 3:
             raise Error(f"b has shape {right.shape}, expected (groups, inputs, outputs): one matrix for each group")
         shape = (left.shape[-2], right.shape[-1])
-    zero = not along_contraction and loose(left.groups)
+    zero = not left.transposed and loose(left.groups)
     return _product("mxq_grouped_gemm", left, right, shape, zero, out, dtype, context, **options)

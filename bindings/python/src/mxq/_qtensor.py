@@ -7,7 +7,7 @@ from ._arrays import kind_named, kind_of, memory_keys
 from ._descriptors import Sizes, Spec, describe, make_spec, number_shape, part_sizes, sizes_without_groups, used_before
 from ._groups import Groups, as_groups
 from ._library import Error, Handle, Idle, check, lib
-from ._memory import Device, Shape, count, place
+from ._memory import Device, Shape, count, device_name
 from ._names import CODE_DTYPES, PARTS, plain_dtype, scale_dtype
 from ._operators import Functions, Operators
 from ._parts import Part, array_bytes, as_part, check_part, first_of, float_array, is_list, set_numbers, set_part
@@ -154,7 +154,7 @@ class QTensor(Operators):
     def device(self) -> str:
         """ "cpu", or "cuda:0" with the ordinal."""
         self._descriptor()
-        return place(self._device)
+        return device_name(self._device)
 
     @property
     def ndim(self) -> int:
@@ -238,7 +238,7 @@ class QTensor(Operators):
         lib.mxq_tensor_describe(handle.value, text, len(text))
         elements = count(self.shape)
         bits = f", {8 * self.nbytes / elements:.4g} bits an element" if elements else ""
-        return f"QTensor({text.value.decode()}, {self._kind.name} on {place(self._device)}{bits})"
+        return f"QTensor({text.value.decode()}, {self._kind.name} on {device_name(self._device)}{bits})"
 
     def __getstate__(self) -> Tuple[Any, ...]:
         return (self.spec, self.shape, self.groups, self.parts, self.dtype, self._device, self._kind.name)

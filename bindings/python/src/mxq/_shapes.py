@@ -1,4 +1,4 @@
-"""Shapes of the arrays of a part, in the words of the header: codes (lines, bytes of a line) and scales."""
+"""Shapes of the arrays of a part, in the words of the header: codes (lines, line bytes) and scales."""
 from typing import Optional, Tuple
 
 from ._memory import count

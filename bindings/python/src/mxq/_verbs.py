@@ -186,8 +186,8 @@ def _requantize(q: Any, format: str, *, parts: Any = "rowwise", scaling: Optiona
 @verb(_requantize)
 def requantize(q: QTensor, format: str, *, parts: Any = "rowwise", part: Optional[str] = None, scaling: Optional[str] = None,
                groups: Any = None, swizzled: bool = False, scope: str = "tensor", scale_max: int = 448,
-               hadamard: Hadamard = None, scale_rounding: Optional[str] = None, nonfinite: Optional[str] = None, four_over_six: Optional[str] = None,
-               stochastic: Any = None, power_of_two_scales: bool = False, amax_epsilon: float = 0.0,
+               hadamard: Hadamard = None, scale_rounding: Optional[str] = None, nonfinite: Optional[str] = None,
+               four_over_six: Optional[str] = None, stochastic: Any = None, power_of_two_scales: bool = False, amax_epsilon: float = 0.0,
                implementation: Optional[str] = None, context: Optional[Context] = None) -> QTensor:
     """Quantizes a quantized tensor to another format or other parts, with the bytes of dequantize to float32 and quantize.
 
