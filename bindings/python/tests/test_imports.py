@@ -1,6 +1,8 @@
 """No file of the package imports one that imports it, whether directly, through others or inside of a function."""
 import ast
 import graphlib
+import subprocess
+import sys
 from pathlib import Path
 
 import mxq
@@ -55,3 +57,8 @@ def test_circles_are_found():
     assert set(circle(graph)) == {"m.a", "m.b", "m.c", "m.d"}
     assert set(circle(imports({**package, "m.d": "from m import x"}))) == {"m", "m.a", "m.b", "m.c", "m.d"}
     assert circle(imports({**package, "m.d": "import os"})) == []
+
+
+def test_libraries_of_arrays_are_imported_when_they_are_needed():
+    code = "import sys, mxq; assert not {'numpy', 'torch', 'ml_dtypes'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
