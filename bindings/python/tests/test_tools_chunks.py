@@ -32,11 +32,11 @@ ROWS = [row for row in layouts.LAYOUTS if row.layout == "compressed-tensors"]
 def test_chunks_and_threads_do_not_change_what_is_written(checkpoint, tmp_path, monkeypatch, row):  # noqa: F811
     chosen = quantize.recipe(row.layout, row.format, row.scaling)
     quantize.run(checkpoint, tmp_path / "whole", chosen)
-    for place, (nbytes, threads) in enumerate(((8_000, 3), (40_000, 1))):
+    for number, (nbytes, threads) in enumerate(((8_000, 3), (40_000, 1))):
         monkeypatch.setattr(devices.Cpu, "chunk_bytes", nbytes)
-        monkeypatch.setattr(quantize, "_BEGUN", (1, 70_000)[place])
-        quantize.run(checkpoint, tmp_path / str(place), chosen, threads=threads)
-        made, whole = files(tmp_path / str(place)), files(tmp_path / "whole")
+        monkeypatch.setattr(quantize, "_BEGUN", (1, 70_000)[number])
+        quantize.run(checkpoint, tmp_path / str(number), chosen, threads=threads)
+        made, whole = files(tmp_path / str(number)), files(tmp_path / "whole")
         assert set(made) == set(whole)
         for name in whole:
             if not name.startswith("quantization_report"):
@@ -186,14 +186,14 @@ def test_a_signal_ends_the_command_and_the_same_command_goes_on(tmp_path):
     command += ["--format", "mxfp8_e4m3", "--measure", "all", "--threads", "1"]
     taken = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731  a shell's background jobs ignore it
     running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=taken)
-    place = tmp_path / "out.partial/m.safetensors.part"
-    while not place.exists() and running.poll() is None:
+    file = tmp_path / "out.partial/m.safetensors.part"
+    while not file.exists() and running.poll() is None:
         time.sleep(0.01)
     time.sleep(0.1)
     running.send_signal(signal.SIGINT)
     said = running.communicate(timeout=60)[1]
     assert running.returncode == 130 and "interrupted; the same command goes on from here" in said, said
-    assert not (tmp_path / "out").exists() and place.exists()
+    assert not (tmp_path / "out").exists() and file.exists()
     rows = json.loads((tmp_path / "out.partial/m.safetensors.rows.json").read_text())["rows"]
     assert len(rows) < 40
     assert subprocess.run(command, capture_output=True).returncode == 0
@@ -313,19 +313,19 @@ def test_tensors_that_engines_join_share_a_global_scale(tmp_path):
         for i, name in enumerate(names)
     }
     save(tmp_path / "m.safetensors", tensors)
-    places = {}
+    scales = {}
     for shared in (False, True):
         chosen = quantize.recipe(CT, "nvfp4", share_global=shared)
         quantize.run(tmp_path / "m.safetensors", tmp_path / str(shared), chosen)
         entries = reader.open_checkpoint(tmp_path / str(shared)).entries
-        places[shared] = {n: stored.array(entries[n + "_global_scale"]).item() for n in tensors}
+        scales[shared] = {n: stored.array(entries[n + "_global_scale"]).item() for n in tensors}
     groups = {"q_proj": "v_proj", "k_proj": "v_proj", "gate_proj": "up_proj", "experts.0.w1": "experts.0.w3"}
     for name in tensors:
         head, tail = ".".join(name.split(".")[:2]), name[len("layers.0.") : -len(".weight")]
-        assert places[True][name] == places[False][f"{head}.{groups.get(tail, tail)}.weight"]
-    assert len(set(places[True].values())) < len(set(places[False].values()))
+        assert scales[True][name] == scales[False][f"{head}.{groups.get(tail, tail)}.weight"]
+    assert len(set(scales[True].values())) < len(set(scales[False].values()))
     for name, q in loaded(tmp_path / "True").items():
-        want = mxq.quantize(tensors[name], "nvfp4", amax=2688 / places[True][name])
+        want = mxq.quantize(tensors[name], "nvfp4", amax=2688 / scales[True][name])
         assert (
             q.rowwise.codes.tobytes() == want.rowwise.codes.tobytes()
             and q.rowwise.scales.tobytes() == want.rowwise.scales.tobytes()
