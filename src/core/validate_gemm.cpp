@@ -9,7 +9,7 @@
 namespace mxq {
 namespace {
 
-// Returns an operand whose contraction runs across the lines of what is stored.
+// Returns an MN-major operand.
 GemmOperand read_across(GemmOperand stored) {
     std::swap(stored.lines, stored.length);
     stored.across = true;
@@ -60,13 +60,13 @@ Transposes transposes(const mxq_gemm_options& options) {
     return {options.transpose_a == MXQ_TRANSPOSE_T, options.transpose_b == MXQ_TRANSPOSE_T};
 }
 
-// Returns whether b is read by the rowwise part in place of the columnwise one: weights that were quantized along their rows
-// alone, in the gradient of a layer's input.
+// Returns whether the rowwise part of b is read instead of the columnwise one: in the gradient of a layer's input, where
+// weights have no columnwise part.
 bool is_read_by_rows(const Transposes& transposed, const mxq_tensor& b) {
     return !transposed.a && !transposed.b && b.format->quantized() && b.rowwise.declared && !b.columnwise.declared;
 }
 
-// Returns the rowwise part of b, whose lines run across the contraction.
+// Returns the rowwise part of b as an MN-major operand.
 GemmOperand rows_of_weights(const mxq_tensor& b, Buffers& buffers, Check check) {
     if (b.rowwise.transformed)
         fail(MXQ_STATUS_INVALID_ARGUMENT,

@@ -65,10 +65,11 @@ struct Choice {
     std::span<const Decline> declined() const { return {declines.data(), decline_count}; }
 };
 
-// Returns why an implementation that reads no farther than `reads` does not take lines and experts at these addresses.
+// Returns why an implementation that reads no farther than `reads` does not take rows and experts at these addresses.
 inline Reason needs_nearer(Addresses found, Addresses reads) {
     if (found <= reads) return {};
-    if (found == Addresses::Listed) return "needs experts in one piece, found a list of them (mxq_tensor_set_part_list or _data_list)";
+    if (found == Addresses::Listed)
+        return "needs experts in one piece, found a list of them (mxq_tensor_set_part_list or _data_list)";
     return "needs lines and experts one after another, found strides (mxq_tensor_set_strides)";
 }
 

@@ -40,7 +40,7 @@ std::string reason_of(const Wanted& wanted, std::span<const Decline> declined);
 [[noreturn]] void refuse_declined(const Wanted& wanted, std::span<const Decline> declined);
 [[noreturn]] void refuse_name(const Wanted& wanted, const std::string& names);
 
-// Returns what a plan and the log say beside the reason: which part is read where it is not the usual one. Empty: nothing.
+// Returns what a plan and the log add to the reason: which part is read where it is not the usual one. Empty: nothing.
 template <class Problem>
 std::string note_of(const Problem&) {
     return "";

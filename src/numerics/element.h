@@ -141,7 +141,7 @@ struct ConversionBy {
     static constexpr uint32_t from_wide = uint32_t(15 + exponent) << 10 | uint32_t(15 + exponent) << 26;  // in both halves
 };
 
-// An element that has no line here is converted by encode and decode.
+// An element that has no entry here is converted by encode and decode.
 template <class E>
 struct Conversion {
     static constexpr bool exists = false;
@@ -215,7 +215,7 @@ __device__ __forceinline__ uint32_t encode_six_bit_pair(float first, float secon
 template <class E>
 __device__ __forceinline__ float2 decode_six_bit_pair(uint32_t codes) {
     using W = Conversion<E>;
-    const uint32_t wide = codes + 3 * (codes & 0x2020);  // moves the sign two places up
+    const uint32_t wide = codes + 3 * (codes & 0x2020);  // moves the sign up by two bits
     const __half2 shrunk(__nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(wide), W::kind));
     return __half22float2(__hmul2(shrunk, as_half2(W::from_wide)));  // exact
 }

@@ -180,7 +180,7 @@ __device__ __forceinline__ uint32_t pack_shifted_codes(uint32_t first, uint32_t 
 }
 #endif
 
-// Returns whether the estimates of `lines` lines of 16 elements are far enough apart to decide; false where one is NaN.
+// Returns whether the estimates of `lines` rows of 16 elements are far enough apart to decide; false where one is NaN.
 template <bool squared>
 MXQ_HD bool estimates_decide(float four, float six, float amax, int lines) {
     const float apart = magnitude_of(add_rn(four, -six)), both = add_rn(four, six);

@@ -1,4 +1,4 @@
-// Rebasing moves codes that have one scale s for 32 of them to one scale S for a tile of 128, or of 128 lines of 128, which
+// Rebasing moves codes that have one scale s for 32 of them to one scale S for a tile of 128, or of 128 rows of 128, which
 // is what FP8 tensor cores take:
 //
 //     S      the largest scale of the tile below 255 (0 where there is none), less the type's headroom; at least 1, so that no
