@@ -70,7 +70,7 @@ inline Reason needs_nearer(Addresses found, Addresses reads) {
     if (found <= reads) return {};
     if (found == Addresses::Listed)
         return "needs experts in one piece, found a list of them (mxq_tensor_set_part_list or _data_list)";
-    return "needs lines and experts one after another, found strides (mxq_tensor_set_strides)";
+    return "needs rows and experts one after another, found strides (mxq_tensor_set_strides)";
 }
 
 template <class Problem>

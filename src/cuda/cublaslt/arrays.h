@@ -1,8 +1,8 @@
-// Holds what cuBLASLt reads on the device beside the operands, in the caller's workspace:
+// What cuBLASLt reads on the device in addition to the operands, in the caller's workspace:
 //
 //     0                  the library's own workspace
 //     kWorkspaceBytes    per group: sizes, leading dimensions, pointers, factor; or the two factors of one product
-//     then               fp32 scales of 128 that lie otherwise than it wants them: A's, B's (ours)
+//     then               fp32 scales of 128 in the layout that it wants, where they have another: of our A, of our B
 //
 // The sizes come from the groups' ends by one small kernel, so that the host never learns them.
 #pragma once
@@ -41,7 +41,7 @@ void pack_scales(const Context& context, const GemmProblem& p, Side side, float*
 //
 // A group's rows in the packed scales are rounded up to kPackedRows: those of our A by groups of rows are a matrix of
 // (ceil(k / 128), rows) floats at float ceil(k / 128) * (sum of those before it); of groups along the contraction both are
-// (codes / 128, lines), at lines * (sum of codes before it) / 128. Experts: as ScaleMode says.
+// (codes / 128, K-major rows), at rows * (sum of codes before it) / 128. Experts: as ScaleMode says.
 void prepare_groups(const Context& context, const GemmProblem& p, const PackedScales& packed, const Sides& packs,
                     const GroupArrays& to, void* stream);
 

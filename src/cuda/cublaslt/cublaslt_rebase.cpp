@@ -51,7 +51,7 @@ Prepared prepare(const Context& context, const GemmProblem& p) {
     return {reason, steps->rebased.bytes + steps->product.workspace.bytes, steps};
 }
 
-// Enqueues a copy of D to its place, without the rows that pad it.
+// Enqueues a copy of D to the caller's D, without the rows that pad it.
 void move_rows(const Context& context, const GemmProblem& p, const PlainMatrix& from, const Launch& call) {
     const CurrentDevice current(*context.cuda);
     const int64_t element = find_format(p.d.format)->bits / 8;

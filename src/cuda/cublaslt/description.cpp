@@ -10,7 +10,7 @@
 namespace mxq::cuda::lt {
 namespace {
 
-constexpr int64_t kBytes = 16;  // what pointers, lines and rows of D are multiples of
+constexpr int64_t kBytes = 16;  // the alignment of pointers, K-major rows and rows of D
 constexpr int64_t kLongest = INT32_MAX;
 
 // ---- Formats ---------------------------------------------------------------------------------------------------------------
@@ -59,7 +59,7 @@ Reason check_kinds(const GemmProblem& p, const Kind& a, const Kind& b) {
     for (const GemmOperand* operand : {&p.a, &p.b})
         if (operand->across && operand->scale_type != ScaleType::None)
             return [format = operand->format] {
-                return format_text("needs codes that are stored along the contraction, found %s across it",
+                return format_text("needs K-major codes, found %s MN-major",
                                    find_format(format)->name);
             };
     if (!a.known || !b.known)
@@ -128,7 +128,7 @@ Reason check_d(const GemmProblem& p) {
     return check_multiple("the row stride of ", "d", p.d.row_stride * d_bytes(p));
 }
 
-// Tensor cores read 16 bytes at once. 16-bit numbers have slower ways for the rest, where there are no groups.
+// Tensor cores need 16-byte vectors. Without groups, cuBLASLt has slower kernels for other 16-bit operands.
 Reason check_memory(const GemmProblem& p, ScaleMode a, ScaleMode b) {
     if (auto reason = check_operand(p.a, a, "a"); !reason.empty()) return reason;
     if (auto reason = check_operand(p.b, b, "b"); !reason.empty()) return reason;
@@ -147,11 +147,11 @@ Reason check_bias(const GemmProblem& p, ScaleMode mode) {
     return check_pointer("the ", "bias", p.bias.values);
 }
 
-// With an alpha of 0, cuBLASLt 13.1 and 13.10 leave the bias of 16-bit operands out where some line is no whole pieces of 16
-// bytes, of an F32 D too (1 x 32 x 5).
+// With an alpha of 0, cuBLASLt 13.1 and 13.10 leave out the bias of 16-bit operands where a row is no multiple of 16 bytes,
+// of an F32 D too (1 x 32 x 5).
 Reason check_alpha(const GemmProblem& p, const MatmulDescription& matmul) {
     if (matmul.a.mode != ScaleMode::None || !p.bias.set() || !is_zero(p.alpha) || has_whole_lines(matmul)) return {};
-    return "needs an alpha other than 0 for a bias where some line is no whole pieces of 16 bytes, found 0";
+    return "needs an alpha other than 0 for a bias where a row is no multiple of 16 bytes, found 0";
 }
 
 // With an alpha below the normal numbers cuBLASLt 13.1 gave 0 for FP8 on an H200, or lost bits as a product of alpha with a scale
@@ -194,8 +194,8 @@ Reason check_lines_of_128(const char* what, int64_t lines) {
 
 // ---- The description -------------------------------------------------------------------------------------------------------
 
-// Returns whether fp32 scales of one matrix lie otherwise than (ceil(k / 128), lines) or (tile rows, ceil(k / 128) rounded up
-// to 4).
+// Returns whether fp32 scales of one matrix have another layout than (ceil(k / 128), K-major rows) or (tile rows, ceil(k /
+// 128) rounded up to 4).
 bool must_pack(const GemmOperand& operand, ScaleMode mode) {
     const ScaleLayout& layout = operand.layout;
     if (mode == ScaleMode::Vec128)
@@ -258,8 +258,8 @@ Reason check_group_units(const GemmProblem& p) {
     };
 }
 
-// Checks that each group along the contraction has whole 16 bytes of plain numbers, which only its ends tell: what pads it is
-// not multiplied.
+// Checks that each group along the contraction has a multiple of 16 bytes of plain numbers. Only the ends tell, since the
+// padding of plain numbers is not multiplied.
 Reason check_rows_of_groups(const GemmProblem& p) {
     const int64_t unit = kBytes * 8 / p.a.bits;
     if (!p.host_ends)

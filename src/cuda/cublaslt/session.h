@@ -25,7 +25,7 @@ struct Factors {
     const void *alpha, *beta;
 };
 
-class Algorithm;  // of the library for one description, with the descriptors that its calls take in turn
+class Algorithm;  // of the library for one description, with the descriptors that its calls reuse
 
 class Session {
 public:

@@ -342,7 +342,7 @@ Reason declines_numbers(const GemmProblem& p) {
     if (!is_other(p.a) && !is_other(p.b)) return "";
     if (is_f16(p.a) && (is_f16(p.b) || !is_plain(p.b))) return "";
     return [a = p.a.format, b = p.b.format] {
-        return format_text("needs plain operands in bf16, or a in f16 beside f16 or quantized numbers, found %s and %s, which "
+        return format_text("needs plain operands in bf16, or a in f16 with f16 or quantized numbers, found %s and %s, which "
                            "mxq_convert makes so",
                            find_format(a)->name, find_format(b)->name);
     };
@@ -354,7 +354,7 @@ Reason declines_scales(const GemmProblem& p) {
     if (!p.b.across || !has_float_scales(p.b)) return "";
     if (layout.block == MXQ_MAX_DIM ? layout.line_stride == 0 : layout.tile_rows == kBlock128) return "";
     return [format = p.b.format] {
-        return format_text("needs fp32 scales of tensors or 128X128 where the rows of b run across the contraction, found %s "
+        return format_text("needs fp32 scales of tensors or 128X128 where b is MN-major, found %s "
                            "with one for each row or each 128 codes of it; quantize a columnwise part",
                            find_format(format)->name);
     };
