@@ -103,7 +103,7 @@ void require_product_shapes(const mxq_tensor& a, const mxq_tensor& b, const mxq_
 // which go with any.
 const char* blocking(const mxq_tensor& t) {
     if (!t.format->quantized()) return nullptr;
-    if (t.format->is_fp8()) return t.tile().length == 0 ? "scales of whole lines (fp8)" : "blocks of 128 (fp8)";
+    if (t.format->is_fp8()) return t.tile().length == 0 ? "ROW or TENSOR scales (fp8)" : "blocks of 128 (fp8)";
     return t.format->is_mx() ? "blocks of 32 (MX)" : "blocks of 16 (nvfp4)";
 }
 
@@ -117,7 +117,7 @@ void require_gemm_formats(const mxq_gemm_options& options, const mxq_tensor& a, 
     const char *of_a = blocking(a), *of_b = blocking(b);
     if (of_a && of_b && std::string_view(of_a) != of_b && !is_fp8_beside_blocks(a, b))
         fail(MXQ_STATUS_UNSUPPORTED,
-             "a is %s with %s and b is %s with %s, expected the same blocks along the contraction, or fp8 for a beside an MX "
+             "a is %s with %s and b is %s with %s, expected the same blocks along the contraction, or fp8 for a with an MX "
              "or nvfp4 b; requantize one of them",
              a.format->name, of_a, b.format->name, of_b);
     require_plain(d, "d");
