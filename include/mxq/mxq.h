@@ -696,8 +696,8 @@ MXQ_API mxq_status mxq_gemm_options_set_bias(mxq_gemm_options* options, mxq_form
  * remain. 0 (default): the best implementation. */
 MXQ_API mxq_status mxq_gemm_options_set_exact_products(mxq_gemm_options* options, int32_t exact);
 
-/* Leaves multiprocessors of a GPU to other work, such as communication on another stream: the product takes at most `count` of
- * them, 1 to 1024; 0 (default): all. D keeps its bound; where multiprocessors share a sum, its bits may be others. Who cannot
+/* Leaves SMs of a GPU to other work, such as communication on another stream: the product takes at most `count` of
+ * them, 1 to 1024; 0 (default): all. D keeps its bound; where SMs share a sum, its bits may be others. Who cannot
  * keep to it declines; cuBLASLt takes it as the target of its choice. A CPU context refuses it (UNSUPPORTED). */
 MXQ_API mxq_status mxq_gemm_options_set_sm_count(mxq_gemm_options* options, int32_t count);
 

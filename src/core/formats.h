@@ -1,4 +1,4 @@
-// The tables of formats and scalings: the only place that says what a format is.
+// The tables of formats and scalings. Nothing else says what a format is.
 #pragma once
 #include <cstdint>
 

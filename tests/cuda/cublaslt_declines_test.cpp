@@ -233,7 +233,7 @@ TEST_CASE("cublaslt declines: groups of plain numbers along the contraction") {
     CHECK(check_groups(p).text() == "");
     p = plain({260, 384, 512});
     p.host_ends = whole;
-    CHECK(group_reason(p, 90) == "needs lines of a a multiple of 16 bytes, found 520");
+    CHECK(group_reason(p, 90) == "needs rows of a a multiple of 16 bytes, found 520");
     p.a.line_bytes = 528;
     CHECK(group_reason(p, 90) == "needs rows of a a multiple of 16 bytes, found 520");
 }
@@ -255,7 +255,7 @@ TEST_CASE("cublaslt declines: groups") {
     CHECK(group_reason(by_rows(c), 100) == "needs a group, found none");
     c = groups_of(bf16(), bf16());
     c.sizes.k = 500;
-    CHECK(group_reason(by_rows(c), 100) == "needs lines of a a multiple of 16 bytes, found 1000");
+    CHECK(group_reason(by_rows(c), 100) == "needs rows of a a multiple of 16 bytes, found 1000");
     GemmProblem short_lines = by_rows(c);
     short_lines.a.line_bytes = short_lines.b.line_bytes = 1024;
     CHECK(group_reason(short_lines, 100) == "needs a multiple of 8 codes along the contraction, found 500");

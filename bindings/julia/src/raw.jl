@@ -869,8 +869,8 @@ remain. 0 (default): the best implementation.
 mxq_gemm_options_set_exact_products(options, exact) = @ccall libmxq.mxq_gemm_options_set_exact_products(options::Ptr{mxq_gemm_options}, exact::Int32)::mxq_status
 
 @doc raw"""
-Leaves multiprocessors of a GPU to other work, such as communication on another stream: the product takes at most `count` of
-them, 1 to 1024; 0 (default): all. D keeps its bound; where multiprocessors share a sum, its bits may be others. Who cannot
+Leaves SMs of a GPU to other work, such as communication on another stream: the product takes at most `count` of
+them, 1 to 1024; 0 (default): all. D keeps its bound; where SMs share a sum, its bits may be others. Who cannot
 keep to it declines; cuBLASLt takes it as the target of its choice. A CPU context refuses it (UNSUPPORTED).
 """
 mxq_gemm_options_set_sm_count(options, count) = @ccall libmxq.mxq_gemm_options_set_sm_count(options::Ptr{mxq_gemm_options}, count::Int32)::mxq_status

@@ -85,7 +85,7 @@ Reason check_kinds(const GemmProblem& p, const Kind& a, const Kind& b) {
 
 bool is_aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % kBytes == 0; }
 
-// `what` and `of` name the number together, such as "lines of " and "a".
+// `what` and `of` name the number together, such as "rows of " and "a".
 Reason check_multiple(const char* what, const char* of, int64_t bytes) {
     if (bytes % kBytes == 0) return {};
     return [what, of, bytes] {
@@ -102,7 +102,7 @@ Reason check_pointer(const char* what, const char* of, const void* pointer) {
 
 Reason check_operand(const GemmOperand& operand, ScaleMode mode, const char* name) {
     if (auto reason = check_pointer("", name, operand.codes); !reason.empty()) return reason;
-    if (auto reason = check_multiple("lines of ", name, operand.line_bytes); !reason.empty()) return reason;
+    if (auto reason = check_multiple("rows of ", name, operand.line_bytes); !reason.empty()) return reason;
     if (operand.across)
         if (auto reason = check_multiple("rows of ", name, operand.lines * operand.bits / 8); !reason.empty()) return reason;
     const bool swizzles = mode == ScaleMode::Vec32 || mode == ScaleMode::Vec16;

@@ -30,8 +30,8 @@
 //     fp32 of rows, NVFP4's global ones        the sums, at the end
 //     fp32 of 128 codes                        the sums of 128, in registers (promote.cuh), before NVFP4's global one
 //
-// MN-major operands are loaded code by code and decoded at once, by kernels of their own that are simple and slow. So are
-// products of F16 with quantized numbers. There an F16 number is the sum of two BF16 numbers, and K is summed over twice:
+// MN-major operands are loaded and decoded code by code, by kernels of their own that are simple and slow. So are products
+// of F16 with quantized numbers. There an F16 number is the sum of two BF16 numbers, and K is summed over twice:
 //
 //     steps of the contraction    | 0 | 1 | ... | S - 1 | 0 | 1 | ... | S - 1 |
 //     parts of A's numbers        | low                 | high                |
@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(kThreads, 1) mma_bf16_kernel(const __grid_cons
     __syncthreads();
     Reader<K> reader(args, tile);
 
-    // Fragments: lane l names line l % 16 (A) or 8 (l / 16) + l % 8 (B) of 16, and one of two neighbouring 16 bytes.
+    // Fragments: lane l names row l % 16 (A) or 8 (l / 16) + l % 8 (B) of 16, and one of two neighbouring 16-byte vectors.
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const uint32_t base = uint32_t(__cvta_generic_to_shared(shared));
     uint32_t a_lane = base + (warp % 2 * 64 + lane % 16) * kLineBytes + ((lane / 16) ^ (lane % 8)) * 16;

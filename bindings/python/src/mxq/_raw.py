@@ -722,8 +722,8 @@ PROTOTYPES = {
     # remain. 0 (default): the best implementation.
     # mxq_gemm_options_set_exact_products(options, exact)
     "mxq_gemm_options_set_exact_products": (c_int32, [c_void_p, c_int32]),
-    # Leaves multiprocessors of a GPU to other work, such as communication on another stream: the product takes at most `count` of
-    # them, 1 to 1024; 0 (default): all. D keeps its bound; where multiprocessors share a sum, its bits may be others. Who cannot
+    # Leaves SMs of a GPU to other work, such as communication on another stream: the product takes at most `count` of
+    # them, 1 to 1024; 0 (default): all. D keeps its bound; where SMs share a sum, its bits may be others. Who cannot
     # keep to it declines; cuBLASLt takes it as the target of its choice. A CPU context refuses it (UNSUPPORTED).
     # mxq_gemm_options_set_sm_count(options, count)
     "mxq_gemm_options_set_sm_count": (c_int32, [c_void_p, c_int32]),

@@ -612,8 +612,8 @@ extern "C" {
     /// that only sums are rounded; MXQ\_BOUND\_FP8\_TENSOR\_CORES, whose sums are rounded more, and MXQ\_BOUND\_BLACKWELL\_TENSOR\_CORES
     /// remain. 0 (default): the best implementation.
     pub fn mxq_gemm_options_set_exact_products(options: *mut mxq_gemm_options, exact: i32) -> mxq_status;
-    /// Leaves multiprocessors of a GPU to other work, such as communication on another stream: the product takes at most `count` of
-    /// them, 1 to 1024; 0 (default): all. D keeps its bound; where multiprocessors share a sum, its bits may be others. Who cannot
+    /// Leaves SMs of a GPU to other work, such as communication on another stream: the product takes at most `count` of
+    /// them, 1 to 1024; 0 (default): all. D keeps its bound; where SMs share a sum, its bits may be others. Who cannot
     /// keep to it declines; cuBLASLt takes it as the target of its choice. A CPU context refuses it (UNSUPPORTED).
     pub fn mxq_gemm_options_set_sm_count(options: *mut mxq_gemm_options, count: i32) -> mxq_status;
     /// Makes the product take the implementation of this name or fail, as mxq\_quantize\_options\_set\_implementation does.
