@@ -1,5 +1,5 @@
-// What an implementation is to its verb: a name, when it declines, what it needs, its run. Kernels include this header, so
-// it includes little: parsing it once for each chip is most of what a small kernel costs to compile.
+// An implementation of a verb: its name, when it declines, what it needs, its run. Kernels include this header, so it
+// includes little: parsing headers once for each chip is most of the time to compile a small kernel.
 #pragma once
 #include <cstdint>
 
@@ -24,12 +24,12 @@ struct Launch {
 template <class Problem>
 struct Implementation {
     const char* name;
-    // Empty: takes it. Otherwise the reason why not, as "needs ..., found ...".
+    // Returns why it does not take the problem, as "needs ..., found ..."; empty: it takes it.
     Reason (*declines)(const Context&, const Problem&) = nullptr;
     uint64_t (*workspace_bytes)(const Context&, const Problem&) = nullptr;  // NULL: none
     void (*run)(const Context&, const Problem&, const Launch&) = nullptr;
-    void (*load)(const Context&) = nullptr;  // all that a run needs and a captured stream must not load; NULL: nothing
-    // The class that a product's error keeps on the context's device, MXQ_BOUND_*; NULL: none.
+    void (*load)(const Context&) = nullptr;  // loads what a run needs before a stream is captured; NULL: nothing
+    // Returns the class of a product's error bound on the context's device, MXQ_BOUND_*; NULL: none.
     int32_t (*bound)(const Context&, const Problem&) = nullptr;
     // Replaces declines and workspace_bytes where these and the run need one costly description of the problem.
     Prepared (*prepare)(const Context&, const Problem&) = nullptr;

@@ -195,9 +195,9 @@ TEST_CASE(
     };
     CHECK(reason(Addresses::Dense) == "near ");
     CHECK(reason(Addresses::Strided) ==
-          "far near: needs rows and experts one after another, found strides (mxq_tensor_set_strides)");
+          "far near: needs contiguous rows and experts, found strides (mxq_tensor_set_strides)");
     CHECK(reason(Addresses::Listed) ==
-          "anywhere near, far: needs experts in one piece, found a list of them (mxq_tensor_set_part_list or _data_list)");
+          "anywhere near, far: needs contiguous experts, found a list of them (mxq_tensor_set_part_list or _data_list)");
     CHECK(ask(reading, context, Lying{Addresses::Listed}, named("far")).implementation == nullptr);
 }
 

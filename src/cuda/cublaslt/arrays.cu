@@ -85,7 +85,7 @@ struct PackBlock {
           part(block / args.row_tiles / args.matrices) {}
 };
 
-// Some rows of one matrix of scales, and where they go.
+// Rows of one matrix of scales, and their destination.
 struct PackedRows {
     const float* from;
     float* to;

@@ -40,7 +40,7 @@ cudaDataType type_of(Element element) {
         case Element::E5M2: return CUDA_R_8F_E5M2;
         case Element::E2M1: return CUDA_R_4F_E2M1;
         case Element::Bf16:
-        case Element::E2M3:  // cuBLASLt has no type for codes of six bits: declines() keeps them away
+        case Element::E2M3:  // cuBLASLt has no type for codes of six bits, which are declined before
         case Element::E3M2: break;
     }
     return CUDA_R_16BF;
@@ -154,9 +154,9 @@ Reason check_alpha(const GemmProblem& p, const MatmulDescription& matmul) {
     return "needs an alpha other than 0 for a bias where a row is no multiple of 16 bytes, found 0";
 }
 
-// With an alpha below the normal numbers cuBLASLt 13.1 gave 0 for FP8 on an H200, or lost bits as a product of alpha with a scale
-// does there; of BF16 operands into an F32 D, too, 13 bits were left of a normal number (6 x 29 x 4, an alpha of 1e-40). Looks at its
-// bits, since the caller's thread may take such numbers for 0.
+// Refuses a subnormal alpha. With one, cuBLASLt 13.1 on an H200 gave 0 for FP8, or lost bits. Of BF16 operands, an F32 D
+// kept 13 bits of a normal number (6 x 29 x 4, an alpha of 1e-40). Compares bits, since the caller's thread may flush
+// subnormals.
 Reason check_small_alpha(const GemmProblem& p) {
     const uint32_t magnitude = float_bits(p.alpha) & kMagnitudeMask;
     if (magnitude == 0 || magnitude >= 1u << 23) return {};
@@ -183,8 +183,8 @@ Reason check_depth(int64_t k, const GemmOperand& operand, ScaleMode mode) {
     };
 }
 
-// Scales of 1x128 go by fours. With another number of rows cuBLASLt 13.10 takes a single product too, and leaves D unwritten;
-// groups of rows are right with any, each group's scales padded.
+// Refuses a number of rows that is no multiple of four, with which cuBLASLt 13.10 accepts a single product with scales of
+// 1x128 and does not write D. Groups of rows may have any number: the scales of each are padded.
 Reason check_lines_of_128(const char* what, int64_t lines) {
     if (lines % kPackedRows == 0) return {};
     return [what, lines] {
