@@ -126,9 +126,8 @@ MXQ_HD float decode(uint32_t code) {
 }
 
 #if defined(__CUDACC__)
-// How the device converts E, whose codes it knows itself or as magnitudes of a wider type: one of as many mantissa bits, in
-// which a magnitude of E stands for 2^(bias - wide bias) times the value, subnormals among subnormals, and rounds as it does
-// in E.
+// Converts E by the device's conversion of an 8-bit type: E itself, or a type with as many mantissa bits and more exponent
+// bits. The same magnitude bits are 2^(bias of E - bias of Wide) times as large there, subnormals too, and round alike.
 template <class E, class Wide>
 struct ConversionBy {
     static_assert(std::is_same_v<Wide, E4M3> || std::is_same_v<Wide, E5M2>, "the device converts these types alone");
@@ -164,8 +163,8 @@ struct Conversion<E3M2> : ConversionBy<E3M2, E5M2> {
 __device__ __forceinline__ __half2 as_half2(uint32_t bits) { return __half2(__builtin_bit_cast(__half2_raw, bits)); }
 
 #if MXQ_SMALL_FLOATS
-// The instructions round as encode does: to nearest even, beyond the largest value (Inf too) to it, NaN to the largest value
-// without a sign; every other sign is kept, that of zero and of what becomes zero too. The values of codes are exact in F16.
+// The instructions round as encode does, to nearest even. Values beyond the largest, Inf too, become the largest; NaN
+// becomes the largest without a sign. All other signs are kept, also of zeros. The values of codes are exact in F16.
 
 // Returns two codes of six bits, the first in the low byte.
 template <class E>
