@@ -73,8 +73,8 @@ MXQ_HD int64_t swizzled_scale_bytes(int64_t rows, int64_t columns) {
     return round_up(rows, kSwizzleRows) * round_up(columns, kSwizzleColumns);
 }
 
-// Returns how many codes of each K-major row of a columnwise group are copied to another alignment: those of the group's
-// rows, and the padding to a multiple of 16, into which a Hadamard transform spreads them.
+// Returns how many codes of each K-major row of a columnwise group are copied to another alignment. They are those of the
+// group's rows, rounded up to 16, since a Hadamard transform spreads values there.
 MXQ_HD int64_t codes_of_columns(int64_t rows) { return round_up_to_power(rows, kNvBlock); }
 
 // Returns the columns of scales of a columnwise group that have rows. A coarse scale fills `repeat` of them, which may be more

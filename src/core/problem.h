@@ -186,8 +186,8 @@ enum class Grouping { None, Rows, Contraction };
 enum class Side { A, B };  // which operand of a product
 
 // Codes and scales, or with ScaleType::None plain elements. The product takes `lines` K-major rows of `length` codes. Where
-// `across` is set, the operand is stored MN-major: a stored row has code k of each of the `lines`, `line_bytes` is the
-// distance to code k + 1, and `layout` describes the scales of stored rows.
+// `across` is set, the operand is stored MN-major. A stored row then has code k of each of the `lines`, and the next,
+// `line_bytes` further, code k + 1. `layout` describes the scales of stored rows.
 struct GemmOperand : QuantizedPart {
     int32_t format;
     int32_t tile_lines;  // that share a scale, as in Scaling, however it is stored

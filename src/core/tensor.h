@@ -52,8 +52,8 @@ struct SwizzledScales {
 };
 
 // Lays out the swizzled scales of `lines` K-major rows of `length` codes. `block` codes share a scale, which fills `repeat`
-// columns. `groups` divide `rows` rows of the tensor: the K-major rows, or with a columnwise part the codes of each, where
-// the codes of a group are rounded up to `code_unit`.
+// columns. `groups` divide `rows` rows of the tensor. These are the K-major rows, or in a columnwise part the codes of
+// each. There the codes of a group are rounded up to `code_unit`.
 SwizzledScales lay_out_swizzled(int64_t lines, int64_t length, int32_t block, int32_t repeat, bool columnwise,
                                 int32_t code_unit, const Groups& groups, int64_t rows);
 

@@ -1,8 +1,8 @@
 // Encodes pairs of values, in most cases BF16 in the two halves of a word, to codes of less than a byte.
 //
 // An MX block's scale is a power of two, by which BF16 numbers are multiplied exactly. (What underflows is far below the
-// smallest code.) The E2M1 code of a magnitude up to 6 is the minimum of three linear functions, each rounded to nearest
-// even by the addition of a number whose last place is 1:
+// smallest code.) The E2M1 code of a magnitude up to 6 is the minimum of three linear functions. Adding a number whose last
+// bit counts 1 rounds each to nearest even:
 //
 //     code    7                   . - '        2 |v|       up to 2
 //             4           . - '                |v| + 2     up to 4
@@ -123,8 +123,8 @@ MXQ_HD uint32_t encode_e2m1_bf16(uint32_t values) {
 
 // NVFP4 codes of BF16 numbers from products that are cut to F16, in most cases without looking at what is cut off.
 //
-// The bits of a magnitude in F16 are those of its E2M1 code, followed by nine of what is between two codes, if it is made
-// smaller by 2^14: what is below 1 then is subnormal. Where all ties go up, the first of the nine bits is added to the code:
+// Times 2^-14, a magnitude has in F16 the bits of its E2M1 code, followed by nine bits of its position up to the next.
+// Magnitudes below 1 are subnormal there. Where all ties go up, the first of the nine bits is added to the code:
 //
 //     bits of F16    s000cccp pppppppp      c: the code, p: the position between it and the next
 //
@@ -155,8 +155,8 @@ __device__ __forceinline__ uint32_t cut_to_f16(float first, float second) {
     return halves;
 }
 
-// Returns the codes of cut products in the low bytes of both halves, 0x0C in the high bytes: the minimum of three
-// functions, as in encode_e2m1_above_base, by 2^22 smaller. `up` makes cut products odd, so that no tie is left.
+// Returns the codes of cut products in the low bytes of both halves, 0x0C in the high bytes. They are the minimum of three
+// functions as in encode_e2m1_above_base, scaled by 2^-22. `up` makes cut products odd, so that no tie is left.
 __device__ __forceinline__ uint32_t round_cut_to_even(uint32_t cut, uint32_t up) {
     uint32_t first, second, third;
     cut = (cut & ~kSignsOfBothHalves) | up;
@@ -311,9 +311,8 @@ __device__ __forceinline__ uint32_t pack_nibble_lines(const uint32_t (&pairs)[4]
     return pack_nibble_lines(pairs) | (select_bits(0x80808080u, odd, even) & 0x88888888u);
 }
 
-// Returns two BF16 values as encode_six_bits takes them. Devices that have conversions to 8-bit types but none to six bits
-// convert to the 8-bit type of the same mantissa; the values then are clamped to E's range and scaled to that type's
-// exponents.
+// Returns two BF16 values as encode_six_bits takes them. Devices without conversions to six bits use those to the 8-bit
+// type of the same mantissa. The values then are clamped to E's range and scaled to that type's exponents.
 template <class E>
 __device__ __forceinline__ uint32_t prepare_six_bit_pair(uint32_t values) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890 && !MXQ_SMALL_FLOATS

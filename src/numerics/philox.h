@@ -83,9 +83,8 @@ MXQ_HD PhiloxCounter philox_counter(uint32_t chunk, uint32_t row, bool columnwis
 // Returns the random byte of element `i` of a chunk.
 MXQ_HD uint32_t philox_byte(const PhiloxWords& random, int i) { return random.words[i / 4] >> i % 4 * 8 & 0xFF; }
 
-// Stochastic rounding takes the upper one of the two E2M1 values around a magnitude v if 256 p > r + 0.5, where p is v's
-// position between them, from 0 to 1, and r the random byte. Magnitudes beyond 6, and NaN, have the code that encode<E2M1>
-// gives.
+// Stochastic rounding takes the upper of the two E2M1 values around a magnitude v if 256 p > r + 0.5. p is v's position
+// between them, from 0 to 1, and r the random byte. Magnitudes beyond 6, and NaN, have the code that encode<E2M1> gives.
 //
 // The bits of 2 v, for v from 1 on, count codes in steps of 2^22, from code 2 at v = 1 on; the 22 bits below are p. The bits
 // of 1 + v, for v below 1, do so from code 0 on. Both are the bits of v + max(v, 1). What this sum cuts off matters to the

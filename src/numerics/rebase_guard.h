@@ -31,8 +31,8 @@ MXQ_HD bool is_near(uint32_t scale, uint32_t reference) {
 
 constexpr uint32_t kSameReference = 127;
 
-// Returns a reference relative to that of its row, as an E8M0 scale: 127 where they are the same. 0 stands for a factor of
-// 0, under which codes count as zeros, and NaN as NaN.
+// Returns a reference relative to that of its row, as an E8M0 scale; 127 where they are equal. A scale of 0 stands for a
+// factor of 0: codes count as zeros, NaN as NaN.
 MXQ_HD uint32_t relative_reference(uint32_t reference, uint32_t of_line) {
     return reference + (kSameReference - 1) < of_line ? 0 : reference + kSameReference - of_line;
 }

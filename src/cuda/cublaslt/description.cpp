@@ -112,8 +112,8 @@ Reason check_operand(const GemmOperand& operand, ScaleMode mode, const char* nam
     return check_pointer("the scales of ", name, operand.scales);
 }
 
-// cuBLASLt 13.1 on an H200 comes out further off than one rounding, as if the product were rounded before D is added: 16-bit
-// operands too (1 x 8 x 32 with a beta of 1), and up to 22 times the bound.
+// cuBLASLt 13.1 on an H200 has a larger error than one rounding, as if it rounded the product before it adds D. That is so
+// of 16-bit operands too (1 x 8 x 32 with a beta of 1), by up to 22 times the bound.
 Reason check_added_d(const GemmProblem& p) {
     if (!p.reads_d() || p.d.format == MXQ_FORMAT_F32) return {};
     return [format = p.d.format] {
@@ -147,8 +147,8 @@ Reason check_bias(const GemmProblem& p, ScaleMode mode) {
     return check_pointer("the ", "bias", p.bias.values);
 }
 
-// With an alpha of 0, cuBLASLt 13.1 and 13.10 leave out the bias of 16-bit operands where a row is no multiple of 16 bytes,
-// of an F32 D too (1 x 32 x 5).
+// With an alpha of 0, cuBLASLt 13.1 and 13.10 leave out the bias of 16-bit operands where a row is no multiple of 16 bytes.
+// An F32 D loses it, too (1 x 32 x 5).
 Reason check_alpha(const GemmProblem& p, const MatmulDescription& matmul) {
     if (matmul.a.mode != ScaleMode::None || !p.bias.set() || !is_zero(p.alpha) || has_whole_lines(matmul)) return {};
     return "needs an alpha other than 0 for a bias where a row is no multiple of 16 bytes, found 0";

@@ -96,8 +96,8 @@ const char* mode_name(ScaleMode mode);
 // Returns the floats that the packed scales of an operand take; with groups, the bound that the host can know.
 int64_t packed_floats(const GemmProblem& p, Side side);
 
-// What the rows of a group's scales of 1x128, and the columns of scales of 128x128, are rounded up to; the rows of D of a
-// single product must be a multiple of the first themselves.
+// The rows of a group's scales of 1x128, and the columns of scales of 128x128, are rounded up to these. The rows of D of a
+// single product must be a multiple of the first.
 constexpr int32_t kPackedRows = 4, kPackedColumns = 4;
 
 }  // namespace mxq::cuda::lt

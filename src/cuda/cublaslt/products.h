@@ -13,8 +13,8 @@ Reason needs_session(const Context& context);
 // Returns why a chip has no tensor cores that take E8M0 and E4M3 scales; empty where it has.
 Reason needs_blackwell(int32_t capability);
 
-// Sets the state that a call of cuBLASLt needs, and restores it at the end of its life: the context's device is current,
-// and the thread may load kernels while one of its streams is captured.
+// Sets the state that a call of cuBLASLt needs, and restores it when destroyed. The context's device is current, and the
+// thread may load kernels while one of its streams is captured.
 class Scope {
 public:
     explicit Scope(const Context& context);

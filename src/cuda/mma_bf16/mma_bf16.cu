@@ -21,8 +21,8 @@
 // reaches 287 TFLOP/s with 8 bits, the tensor pipe 45% busy. With two warps a scheduler, a third of all stalls are waits of
 // fixed latency. Tried in vain: 16 warps of 64 x 32, which spill at 128 registers; fences between conversions and mma.
 //
-// Common pairs of code widths have a kernel of their own (see `kernels`). All else shares two kernels with tiles of 128 x
-// 128, which know the width at run time: other widths, unaligned rows, and scales for every 128 codes, which need a second
+// Common pairs of code widths have a kernel of their own (see `kernels`). Two kernels with tiles of 128 x 128 take all else
+// and know the width at run time. That is other widths, unaligned rows, and scales for every 128 codes, which need a second
 // set of sums.
 //
 //     scales                                   multiply

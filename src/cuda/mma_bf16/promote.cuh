@@ -1,5 +1,5 @@
-// FP8 with an fp32 scale for every 128 of the contraction: the sums of 128 codes each, exact but for fp32's rounding, are
-// multiplied by the scales of their row and of their column and added up in fp32.
+// FP8 with an fp32 scale for every 128 codes of K. The sum of each 128 products, rounded to fp32, is multiplied by the
+// scales of its row and its column. These are added up in fp32.
 //
 //     step 2 b        thread t loads the scale of K-major row t of the tile in block b, and stores it in shared memory
 //                     before the barrier; even and odd blocks have a buffer each

@@ -1,5 +1,5 @@
-// A product of MX operands as a pass over each operand (rebase.h) and a product of what the passes write, for any kernel that
-// multiplies FP8 codes under fp32 scales of 1x128 and 128x128:
+// A product of MX operands in two steps: a pass over each operand (rebase.h), and a product of what the passes write. Any
+// kernel that multiplies FP8 codes under fp32 scales of 1x128 and 128x128 can make it:
 //
 //     A                           1x128                one pass
 //     B as a weight               128x128              one pass; of (N,T), (N,N)

@@ -62,8 +62,8 @@ Reason needs_chip(const Context& context, const GemmProblem& p) {
     };
 }
 
-// Some kernels of cuBLASLt multiply operands by alpha first. Values of MX may be as large as fp32's largest, so that an
-// alpha above 1 makes them Inf where D is finite (H200, 13.1: 5 x 8 x 12, an alpha of 2^100, NaN instead of 0).
+// Some kernels of cuBLASLt multiply operands by alpha first. Values of MX may be as large as fp32's largest. An alpha above
+// 1 then makes them Inf where D is finite (H200, 13.1: 5 x 8 x 12, an alpha of 2^100, NaN instead of 0).
 Reason needs_small_alpha(const GemmProblem& p) {
     if (p.alpha >= -1 && p.alpha <= 1) return {};
     return [alpha = p.alpha] {
