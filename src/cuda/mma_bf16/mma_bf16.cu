@@ -20,34 +20,6 @@
 // Smaller tiles convert more often, and converting fragments does so four times: both take too many instructions. An H200
 // reaches 287 TFLOP/s with 8 bits, the tensor pipe 45% busy. With two warps a scheduler, a third of all stalls are waits of
 // fixed latency. Tried in vain: 16 warps of 64 x 32, which spill at 128 registers; fences between conversions and mma.
-//
-// Common pairs of code widths have a kernel of their own (see `kernels`). Two kernels with tiles of 128 x 128 take all else
-// and know the width at run time. That is other widths, unaligned rows, and scales for every 128 codes, which need a second
-// set of sums.
-//
-//     scales                                   multiply
-//     E8M0, E4M3 of blocks                     codes as they are converted: exact in BF16, at most six significant bits
-//     fp32 of rows, NVFP4's global ones        the sums, at the end
-//     fp32 of 128 codes                        the sums of 128, in registers (promote.cuh), before NVFP4's global one
-//
-// MN-major operands are loaded and decoded code by code, by kernels of their own that are simple and slow. So are products
-// of F16 with quantized numbers. There an F16 number is the sum of two BF16 numbers, and K is summed over twice:
-//
-//     steps of the contraction    | 0 | 1 | ... | S - 1 | 0 | 1 | ... | S - 1 |
-//     parts of A's numbers        | low                 | high                |
-//
-// The fast conversion does not serve Inf, NaN and scales far above 1. The barrier shows these; then every thread reads its
-// codes again and converts them one by one. Sums that leave fp32's range are computed again at the end (output.cuh).
-//
-// Errors: sm_80 adds 8 products and the sum in one step, each cut at 2^-24 of the largest, the result cut to fp32. That is
-// an error of at most (8 + 2) 2^-24 sum |a||b| for every 8 codes, hence c = 5 L / 4 + 32. Later chips cut later and less
-// often.
-//
-//     operands with fp32 factors      1 each for values, which are rounded to fp32; 2 for both factors
-//     scales of 128                   1 for their product, L / 128 for the totals
-//     low parts of F16                2^-7 of c: they, and all sums before the high parts, are below 2^-7 of the numbers
-//
-// All of them stay within c = 13 L / 10 + 40.
 #include "cuda/launch.h"
 #include "cuda/implementations.h"
 #include "cuda/mma_bf16/operand.cuh"
@@ -60,6 +32,12 @@ namespace {
 using namespace mma;
 
 // Says what the tensor cores multiply: BF16 numbers, F16 numbers, or the BF16 parts of A's F16 numbers with BF16 numbers.
+//
+// MN-major operands are loaded and decoded code by code, by kernels of their own that are simple and slow. So are products
+// of F16 with quantized numbers. There an F16 number is the sum of two BF16 numbers, and K is summed over twice:
+//
+//     steps of the contraction    | 0 | 1 | ... | S - 1 | 0 | 1 | ... | S - 1 |
+//     parts of A's numbers        | low                 | high                |
 enum class Numbers { Bf16, F16, Split };
 
 // Names what a kernel is compiled for.
@@ -106,6 +84,15 @@ __device__ __forceinline__ Repair what_to_repair(const Arguments& args, const Me
     }
 }
 
+// Multiplies a tile. Scales are applied where they lose nothing:
+//
+//     scales                                   multiply
+//     E8M0, E4M3 of blocks                     codes as they are converted: exact in BF16, at most six significant bits
+//     fp32 of rows, NVFP4's global ones        the sums, at the end
+//     fp32 of 128 codes                        the sums of 128, in registers (promote.cuh), before NVFP4's global one
+//
+// The fast conversion does not serve Inf, NaN and scales far above 1. The barrier shows these; then every thread reads its
+// codes again and converts them one by one. Sums that leave fp32's range are computed again at the end (output.cuh).
 template <class K>
 __global__ void __launch_bounds__(kThreads, 1) mma_bf16_kernel(const __grid_constant__ Arguments args) {
     extern __shared__ __align__(128) uint8_t shared[];
@@ -231,7 +218,9 @@ constexpr Kernel kernel_of() {
     return {mma_bf16_kernel<K>, kABits, kBBits, kTileColumns, K::shared_bytes, kPromotes, K::across, kNumbers};
 }
 
-// The first that takes a problem runs it.
+// The first that takes a problem runs it. Common pairs of code widths have a kernel of their own, with tiles of 128 x 256.
+// All others have tiles of 128 x 128 and know the width at run time: other widths, unaligned rows, MN-major operands, and
+// scales for every 128 codes, which need a second set of sums.
 const Kernel kernels[] = {
     kernel_of<8, 8, 256>(),
     kernel_of<4, 4, 256>(),
@@ -398,6 +387,15 @@ void load(const Context&) {
     for (const Kernel& kernel : kernels) load_kernel(kernel.function, kernel.shared_bytes);
 }
 
+// The error of sums, in terms of c (docs/numerics.md). sm_80 adds 8 products and the sum in one step, each cut at 2^-24 of
+// the largest, the result cut to fp32. That is an error of at most (8 + 2) 2^-24 sum |a||b| for every 8 codes, hence c = 5
+// L / 4 + 32. Later chips cut later and less often.
+//
+//     operands with fp32 factors      1 each for values, which are rounded to fp32; 2 for both factors
+//     scales of 128                   1 for their product, L / 128 for the totals
+//     low parts of F16                2^-7 of c: they, and all sums before the high parts, are below 2^-7 of the numbers
+//
+// All of them stay within c = 13 L / 10 + 40.
 int32_t bound(const Context&, const GemmProblem&) { return MXQ_BOUND_EXACT_PRODUCTS; }
 
 }  // namespace
