@@ -218,9 +218,9 @@ constexpr Kernel kernel_of() {
     return {mma_bf16_kernel<K>, kABits, kBBits, kTileColumns, K::shared_bytes, kPromotes, K::across, kNumbers};
 }
 
-// The first that takes a problem runs it. Common pairs of code widths have a kernel of their own, with tiles of 128 x 256.
-// All others have tiles of 128 x 128 and know the width at run time: other widths, unaligned rows, MN-major operands, and
-// scales for every 128 codes, which need a second set of sums.
+// The first that takes a problem runs it. Common pairs of code widths have a kernel of their own, most with tiles of 128 x
+// 256. All others have tiles of 128 x 128 and know the width at run time: other widths, unaligned rows, MN-major operands,
+// and scales for every 128 codes, which need a second set of sums.
 const Kernel kernels[] = {
     kernel_of<8, 8, 256>(),
     kernel_of<4, 4, 256>(),
