@@ -65,26 +65,6 @@ struct Choice {
     std::span<const Decline> declined() const { return {declines.data(), decline_count}; }
 };
 
-// Returns why an implementation that takes `reads` and all that is denser declines these addresses.
-inline Reason needs_nearer(Addresses found, Addresses reads) {
-    if (found <= reads) return {};
-    if (found == Addresses::Listed)
-        return "needs contiguous experts, found a list of them (mxq_tensor_set_part_list or _data_list)";
-    return "needs contiguous rows and experts, found strides (mxq_tensor_set_strides)";
-}
-
-template <class Problem>
-Prepared prepare(const Implementation<Problem>& candidate, const Context& context, const Problem& problem) {
-    if (Reason reason = needs_nearer(addresses_of(problem), candidate.reads); !reason.empty()) return {reason, 0, nullptr};
-    if (reads_across(problem) && !candidate.reads_across)
-        return {"needs K-major operands, found an MN-major one", 0, nullptr};
-    if (candidate.prepare) return candidate.prepare(context, problem);
-    Prepared prepared{candidate.declines(context, problem), 0, nullptr};
-    if (prepared.declines.empty() && candidate.workspace_bytes)
-        prepared.workspace_bytes = candidate.workspace_bytes(context, problem);
-    return prepared;
-}
-
 // Returns whether an implementation is of the context's device. All of the CPU, and no others, are called `cpu`.
 inline bool is_of_device(const Context& context, std::string_view name) { return (name == "cpu") == context.is_cpu(); }
 

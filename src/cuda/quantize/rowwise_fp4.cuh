@@ -1,12 +1,11 @@
 // The rowwise part of MXFP4 and NVFP4 alone from aligned BF16, as quantize_rowwise streams it, rounded to nearest. 256
 // elements of a row move at once, so that their codes leave as a whole line of 128 bytes.
 //
-// A warp makes four requests of 16 bytes a lane, 256 neighbouring elements each. A block of threads has neighbouring rows of
-// one matrix or group. The requests of a warp lie
+// A warp makes four requests of 16 bytes a lane, 256 neighbouring elements each. They lie
 //
-//     along  in one row, one after another: to compact scales
-//     down   in 256 columns of a row each, 32 rows apart: to swizzled scales, since the words of a warp are neighbours in a
-//            swizzled tile, and where rows are short
+//     flat   one after another, where the tensor and its compact scales are contiguous: the tensor is one row
+//     tiles  in the same 256 columns, one row each, 32 rows apart: the scale words of a warp are neighbours in a swizzled tile.
+//            A thread block has neighbouring rows of one matrix or group
 //
 //                           256 columns            swizzled tile of the first 128 (MX) or 64 (NVFP4), 4 bytes a row
 //              row r          [request 0]            ... | r    r + 32    r + 64    r + 96 | r + 1    r + 33 ...
@@ -31,27 +30,28 @@ namespace mxq::cuda::rowwise_fp4 {
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kRequests = 4;
 constexpr int kCount = Vector<Bf16>::count, kRequest = 32 * kCount, kAlong = kRequests * kRequest;
-constexpr int kRowStep = kSwizzleRows / kRequests;  // down: from request to request
-constexpr int kTileShares = kRowStep / kWarps;      // down: blocks of threads of 128 rows
+constexpr int kRowStep = kSwizzleRows / kRequests;  // tiles: from request to request
+constexpr int kTileShares = kRowStep / kWarps;      // tiles: thread blocks of 128 rows
 
 struct Arguments {
     const Bf16* in;
     uint8_t *codes, *scales;
+    int64_t elements;                              // of all rows
     int64_t row_stride, line_bytes, scale_stride;  // from a row to the next
     uint32_t cols, tile_words;                     // of swizzled tiles, in 128 rows
-    bool down, swizzled;
+    bool swizzled;
     bool saturates;     // MX: a maximum ignores NaN
     bool plain;         // MXFP4: codes need no clamping
     int32_t scale_max;  // NVFP4
     ScaleSteps steps;   // MX
     const float* amax;  // NVFP4; from an expert or group to the next
     int32_t scope_stride;
-    RowTiles tiles;  // of 128 rows down, of kWarps along
+    RowTiles tiles;  // of 128 rows
 };
 
 // The four vectors of a lane, where their codes go, and the scale word that the lane stores: of the lanes of a word each of
 // the first four stores that of one request.
-template <int block>
+template <int block, bool flat>
 struct Requests {
     static constexpr int block_lanes = block / kCount, word_lanes = 4 * block_lanes;
 
@@ -61,17 +61,38 @@ struct Requests {
     int existing, stored;        // requests whose vector exists; whose codes do, which groups pad
     int scale_bytes;             // of the word
 
-    // Describes the warp's requests from row `in_tile` of a tile and column `first` on.
-    __device__ __forceinline__ Requests(const Arguments& a, const RowTile& tile, int in_tile, uint32_t first) {
-        const uint32_t column = first + threadIdx.x % 32 * kCount;
-        const int left = int(min(a.cols - first, uint32_t(kAlong)));
+    // Describes the requests of warp `task` of all.
+    __device__ __forceinline__ Requests(const Arguments& a, int64_t task) requires flat
+        : in_step(kRequest), code_step(kRequest / 2) {
+        const int lane = threadIdx.x % 32, request = word_request();
+        const int left = int(max(min(a.elements - task * kAlong, int64_t(kAlong)), int64_t(0)));
+        in = a.in + task * kAlong + lane * kCount;
+        codes = a.codes + task * (kAlong / 2) + lane * (kCount / 2);
+        existing = stored = (left - lane * kCount + kRequest - 1) / kRequest;
+        scale_word = a.scales + task * (kAlong / block) + lane / word_lanes * 4 + request * (kRequest / block);
+        scale_bytes = stores_word() ? words_left(left - request * kRequest) : 0;
+    }
+    // Describes those from row `in_tile` of a tile and column `first` on.
+    __device__ __forceinline__ Requests(const Arguments& a, const RowTile& tile, int in_tile, uint32_t first) requires(!flat)
+        : in_step(kRowStep * a.row_stride), code_step(kRowStep * a.line_bytes) {
+        const uint32_t column = first + threadIdx.x % 32 * kCount, row = tile.row + uint32_t(in_tile);
+        const int left = int(min(a.cols - first, uint32_t(kAlong))), request = word_request();
+        const bool has_column = column < a.cols;
         in = a.in + (tile.in_row + in_tile) * a.row_stride + column;
         codes = a.codes + (tile.code_row + in_tile) * a.line_bytes + column / 2;
-        in_step = a.down ? kRowStep * a.row_stride : kRequest;
-        code_step = a.down ? kRowStep * a.line_bytes : kRequest / 2;
-        existing = requests_of(a.down, tile.rows - in_tile, left);
-        stored = requests_of(a.down, tile.padded - in_tile, left);
-        find_scale_word(a, tile, in_tile, first, left);
+        existing = has_column ? requests_of(tile.rows - in_tile) : 0;
+        stored = has_column ? requests_of(tile.padded - in_tile) : 0;
+        const uint32_t word = first / (4 * block) + threadIdx.x % 32 / word_lanes;
+        int count = words_left(left);
+        scale_word = a.scales + tile.scale_byte;
+        if (a.swizzled) {
+            count = count > 0 ? 4 : 0;
+            scale_word += (int64_t(row / kSwizzleRows) * a.tile_words + word) * kSwizzleBytes + in_tile * 16 + request * 4;
+        } else {
+            if (request * kRowStep >= tile.padded - in_tile) count = 0;
+            scale_word += int64_t(row + request * kRowStep) * a.scale_stride + word * 4;
+        }
+        scale_bytes = stores_word() ? count : 0;
     }
     __device__ __forceinline__ bool exists(int i) const { return i < existing; }
     __device__ __forceinline__ void store_codes(int i, uint32_t word) const {
@@ -80,35 +101,16 @@ struct Requests {
     __device__ __forceinline__ void store_word(uint32_t word) const { store_scale_word(scale_word, word, scale_bytes); }
 
 private:
+    static __device__ __forceinline__ bool stores_word() { return threadIdx.x % word_lanes < kRequests; }
     // Returns the request whose scale word the lane stores.
     static __device__ __forceinline__ int word_request() {
         return block == kNvBlock ? threadIdx.x % 2 * 2 + threadIdx.x / 2 % 2 : threadIdx.x % kRequests;
     }
-    // Returns how many requests begin inside of so many rows and elements from the first on.
-    static __device__ __forceinline__ int requests_of(bool down, int rows, int elements) {
-        elements -= int(threadIdx.x % 32) * kCount;
-        if (rows <= 0 || elements <= 0) return 0;
-        return down ? (rows - 1) / kRowStep + 1 : (elements - 1) / kRequest + 1;
+    // Returns how many scales the lane's word has where a request begins so many elements before the end of its row.
+    static __device__ __forceinline__ int words_left(int elements) {
+        return (elements - int(threadIdx.x) % 32 / word_lanes * (4 * block) + block - 1) / block;
     }
-    __device__ __forceinline__ void find_scale_word(const Arguments& a, const RowTile& tile, int in_tile, uint32_t first,
-                                                    int left) {
-        const uint32_t row = tile.row + uint32_t(in_tile);
-        const int request = word_request(), in_request = int(threadIdx.x) % 32 / word_lanes;
-        const int elements = left - (a.down ? 0 : request * kRequest) - in_request * (4 * block);
-        const int rows = tile.padded - in_tile - (a.down ? request * kRowStep : 0);
-        const uint32_t word = first / (4 * block) + in_request;
-        int count = (elements + block - 1) / block;
-        scale_word = a.scales + tile.scale_byte;
-        if (a.swizzled) {
-            count = count > 0 ? 4 : 0;
-            scale_word += (int64_t(row / kSwizzleRows) * a.tile_words + word) * kSwizzleBytes + in_tile * 16 + request * 4;
-        } else {
-            count = rows > 0 ? count : 0;
-            scale_word +=
-                int64_t(row) * a.scale_stride + word * 4 + request * (a.down ? kRowStep * a.scale_stride : kRequest / block);
-        }
-        scale_bytes = threadIdx.x % word_lanes < kRequests ? count : 0;
-    }
+    static __device__ __forceinline__ int requests_of(int rows) { return rows <= 0 ? 0 : (rows - 1) / kRowStep + 1; }
 };
 
 // ---- Maxima ----------------------------------------------------------------------------------------------------------
@@ -248,15 +250,16 @@ __device__ __forceinline__ float put_mx_scales(const Arguments& a, const Vector<
 
 // ---- The kernel ------------------------------------------------------------------------------------------------------
 
-// A block of threads takes neighbouring rows.
-template <int block>
+template <int block, bool flat>
 __global__ void __launch_bounds__(kThreads, 6) quantize_rowwise_fp4_kernel(const __grid_constant__ Arguments a) {
     __shared__ Nvfp4Table table;
-    RowTile tile;
-    if (!find_row_tile(a.tiles, row_of_blocks(), tile)) return wait_for_previous_kernel();
-    const uint32_t warp = threadIdx.x / 32, share = a.down ? blockIdx.x % kTileShares : 0;
-    const uint32_t first = a.down ? blockIdx.x / kTileShares * kRequest : blockIdx.x * kAlong;
-    const Requests<block> requests(a, tile, int(share * kWarps + warp), first);
+    const uint32_t warp = threadIdx.x / 32;
+    RowTile tile{};
+    if (!flat && !find_row_tile(a.tiles, row_of_blocks(), tile)) return wait_for_previous_kernel();
+    const auto requests = [&] {
+        if constexpr (flat) return Requests<block, true>(a, block_index() * kWarps + int(warp));
+        else return Requests<block, false>(a, tile, int(blockIdx.x % kTileShares * kWarps + warp), blockIdx.x / kTileShares * kRequest);
+    }();
     Vector<Bf16> vectors[kRequests];
 #pragma unroll
     for (int i = 0; i < kRequests; i++)
