@@ -23,31 +23,6 @@ struct Arguments {
     bool wide;            // rows are read and written in whole vectors
 };
 
-// Loads eight numbers in whole vectors.
-template <class T>
-__device__ __forceinline__ void load_eight(const T* from, float (&values)[kLaneNumbers]) {
-    constexpr int count = Vector<T>::count;
-#pragma unroll
-    for (int first = 0; first < kLaneNumbers; first += count) {
-        const Vector<T> vector = load_vector_wide(from + first, true);
-#pragma unroll
-        for (int i = 0; i < count; i++) values[first + i] = vector[i];
-    }
-}
-
-template <class T>
-__device__ __forceinline__ void store_eight(const float (&values)[kLaneNumbers], T* to) {
-    constexpr int count = Vector<T>::count;
-#pragma unroll
-    for (int first = 0; first < kLaneNumbers; first += count) {
-        float of_vector[count];
-#pragma unroll
-        for (int i = 0; i < count; i++) of_vector[i] = values[first + i];
-        const Vector<T> v = round_vector<T>(of_vector);
-        __stcs(reinterpret_cast<uint4*>(to + first), make_uint4(v.words[0], v.words[1], v.words[2], v.words[3]));
-    }
-}
-
 // Converts eight numbers of a row one by one, 32 apart. Those before `left` exist.
 template <class In, class Out>
 __device__ __forceinline__ void convert_apart(const In* from, Out* to, int64_t left) {
@@ -70,8 +45,8 @@ __global__ void __launch_bounds__(32 * kRows) convert_kernel(const __grid_consta
     if (!a.wide) return convert_apart(from, to, a.in.cols - col);
     if (col >= a.in.cols) return;
     float values[kLaneNumbers];
-    load_eight(from, values);
-    store_eight(values, to);
+    load_values(from, values);
+    store_values(values, to);
 }
 
 // Names what a kernel is compiled for.
@@ -93,10 +68,7 @@ constexpr KernelEntry<Key, Arguments> kernels[] = {
     entry<Bf16, Bf16>(MXQ_FORMAT_BF16, MXQ_FORMAT_BF16),
 };
 
-bool has_whole_vectors(const PlainMatrix& matrix) {
-    return matrix.cols % kLaneNumbers == 0 &&
-           (matrix.format == MXQ_FORMAT_F32 ? is_wide<float>(matrix) : is_wide<Bf16>(matrix));
-}
+bool has_whole_vectors(const PlainMatrix& matrix) { return matrix.cols % kLaneNumbers == 0 && is_wide(matrix); }
 
 // Returns the experts of a tensor as one matrix.
 PlainMatrix as_one_matrix(PlainMatrix matrix) {

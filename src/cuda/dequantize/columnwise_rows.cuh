@@ -1,6 +1,6 @@
 // The second half of dequantize_columnwise, from a tile in shared memory to rows. A thread takes half a chunk of each of its
-// columns, picks the codes of a row out of two columns at a time, multiplies them by scales or by factors for pairs, and
-// stores them.
+// columns and picks the codes of a row out of two columns at a time. It multiplies them by scales, or by factors for pairs,
+// and stores them.
 #pragma once
 #include "cuda/dequantize/columnwise_tile.cuh"
 #include "numerics/packed_pairs.h"

@@ -33,6 +33,25 @@ __device__ __forceinline__ DequantizeScope scope_of_group(const DequantizeProble
             int32_t(round_up_to_power(rows, p.out.group_unit)), global_scale(p.in, start.index)};
 }
 
+// Finds the expert or the group of row tile `tile`, and the tile's first row there; false: there is none. All threads of the
+// block call it.
+template <class Units>
+__device__ __forceinline__ bool find_scope(const DequantizeProblem& p, bool grouped, const Units& units, uint32_t tile,
+                                           uint32_t matrix_tiles, int64_t element_bytes, Group& group,
+                                           DequantizeScope& scope, int32_t& row) {
+    if (!grouped) {
+        const uint32_t matrix = p.out.matrices == 1 ? 0 : tile / matrix_tiles;
+        scope = p.out.matrices == 1 ? scope_of_expert(p, 0, element_bytes) : scope_of_expert(p, matrix, element_bytes);
+        row = int32_t((tile - matrix * matrix_tiles) << units.tile_rows_log2);
+        return true;
+    }
+    find_group_tile(p.grouped, units, tile, group);
+    if (!group.exists()) return false;
+    scope = scope_of_group(p, group.first(), group.second().codes, group.rows, element_bytes);
+    row = int32_t((tile - group.first_group_tile) << units.tile_rows_log2);
+    return true;
+}
+
 // The types that a kernel is compiled for.
 struct KernelTypes {
     int32_t out_format;

@@ -1,7 +1,7 @@
 // dequantize_columnwise: a columnwise part of any format to F32, F16 or BF16; compact or swizzled scales, experts, groups.
 //
-// A thread block takes a tile of 128 columns and 256 rows, in large matrices 512 rows if codes have 6 or 4 bits and the
-// output 16. A K-major row then has at least 256 bytes in a tile; 128 bytes are 5% slower. Each element is read and written
+// A thread block takes a tile of 128 columns and 256 rows; 512 rows in large matrices, from 6-bit or 4-bit codes to 16-bit
+// outputs. A K-major row then has at least 256 bytes in a tile; 128 bytes are 5% slower. Each element is read and written
 // once.
 //
 //     codes in memory     K-major rows, copied asynchronously, all of a tile in flight; byte by byte if unaligned
@@ -147,10 +147,6 @@ constexpr auto kernels = for_all_types([]<class T, class E>(T, E) {
                       kernel_of<T, E, Variant::Any>()};
 });
 
-bool writes_whole_vectors(const PlainMatrix& out) {
-    return out.format == MXQ_FORMAT_F32 ? is_wide<float>(out) : is_wide<Bf16>(out);
-}
-
 // Returns whether every K-major row is read in whole words, from the start of each group on.
 bool reads_whole_words(const DequantizeProblem& p) {
     return is_word_wise(p.in) && (!p.grouped.set() || p.in.units.codes % kChunk == 0);
@@ -163,7 +159,7 @@ bool is_small(const DequantizeProblem& p) {
 }
 
 Variant variant_of(const DequantizeProblem& p) {
-    if (!writes_whole_vectors(p.out) || !reads_whole_words(p)) return Variant::Any;
+    if (!is_wide(p.out) || !reads_whole_words(p)) return Variant::Any;
     return p.grouped.set() || is_small(p) ? Variant::Tiles : Variant::Matrices;
 }
 

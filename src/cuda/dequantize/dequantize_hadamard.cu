@@ -35,23 +35,18 @@ struct Arguments {
 struct TileRow {
     DequantizeScope scope;
     ScaleLayout layout;
-    int row;
+    int32_t row;
 };
 
 // Finds the row of tiles of the thread block; false: there is none. All threads of the block call it.
-__device__ __forceinline__ bool find_row(const Arguments& a, int64_t element_bytes, Group& group, TileRow& tile) {
+__device__ __forceinline__ bool find_row(const Arguments& a, int64_t element_bytes, TileRow& tile) {
+    __shared__ Group group;
     const DequantizeProblem& p = a.problem;
+    const bool grouped = p.grouped.groups.set;
     const uint32_t line = row_of_blocks();
     if (line >= a.lines) return false;
-    if (!p.grouped.groups.set) {
-        const uint32_t matrix = line / a.matrix_lines;
-        tile = {scope_of_expert(p, matrix, element_bytes), p.in.layout, int(line - matrix * a.matrix_lines) * kRows};
-        return true;
-    }
-    find_group_tile(p.grouped, a.units, line, group);
-    if (!group.exists()) return false;
-    tile = {scope_of_group(p, group.first(), group.second().codes, group.rows, element_bytes),
-            group_layout(p.in, group.rows), int(line - group.first_group_tile) * kRows};
+    if (!find_scope(p, grouped, a.units, line, a.matrix_lines, element_bytes, group, tile.scope, tile.row)) return false;
+    tile.layout = grouped ? group_layout(p.in, group.rows) : p.in.layout;
     return true;
 }
 
@@ -80,27 +75,15 @@ __device__ __forceinline__ void load_chunk(const Arguments& a, const TileRow& ti
 
 template <class T>
 __device__ __forceinline__ void store_row(const float (&values)[kChunk], bool whole_vectors, T* to) {
-    constexpr int count = Vector<T>::count;
-    if (!whole_vectors) {
+    if (whole_vectors) return store_values(values, to);
 #pragma unroll
-        for (int i = 0; i < kChunk; i++) to[i] = from_float<T>(values[i]);
-        return;
-    }
-#pragma unroll
-    for (int first = 0; first < kChunk; first += count) {
-        float of_vector[count];
-#pragma unroll
-        for (int i = 0; i < count; i++) of_vector[i] = values[first + i];
-        const Vector<T> v = round_vector<T>(of_vector);
-        *reinterpret_cast<uint4*>(to + first) = {v.words[0], v.words[1], v.words[2], v.words[3]};
-    }
+    for (int i = 0; i < kChunk; i++) to[i] = from_float<T>(values[i]);
 }
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) dequantize_hadamard_rowwise_kernel(const __grid_constant__ Arguments a) {
-    __shared__ Group group;
     TileRow tile;
-    if (!find_row(a, sizeof(T), group, tile)) return;
+    if (!find_row(a, sizeof(T), tile)) return;
     constexpr int chunks = kColumns / kChunk;
     const int row = tile.row + int(threadIdx.x) / chunks;
     const int64_t col = int64_t(blockIdx.x) * kColumns + threadIdx.x % chunks * kChunk;
@@ -112,9 +95,8 @@ __global__ void __launch_bounds__(kThreads) dequantize_hadamard_rowwise_kernel(c
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) dequantize_hadamard_columnwise_kernel(const __grid_constant__ Arguments a) {
-    __shared__ Group group;
     TileRow tile;
-    if (!find_row(a, sizeof(T), group, tile)) return;
+    if (!find_row(a, sizeof(T), tile)) return;
     const int row = tile.row + int(threadIdx.x) / kColumns * kChunk;
     const int64_t col = int64_t(blockIdx.x) * kColumns + threadIdx.x % kColumns, stride = a.problem.out.row_stride;
     if (row >= tile.scope.out_rows || col >= a.problem.out.cols) return;
@@ -156,7 +138,7 @@ void run(const Context& context, const DequantizeProblem& problem, const Launch&
     a.matrix_lines = uint32_t(ceil_div(out.rows, int64_t(kRows)));
     a.lines = uint32_t(problem.grouped.set() ? group_tiles_bound(problem.grouped, kRows) : out.matrices * a.matrix_lines);
     a.whole_words_in = is_word_wise(problem.in);
-    a.whole_vectors_out = out.format == MXQ_FORMAT_F32 ? is_wide<float>(out) : is_wide<Bf16>(out);
+    a.whole_vectors_out = is_wide(out);
     a.units = group_sum_units(problem.in.units, {out.group_unit, 1});
     launch(context, kernels, {out.format, problem.columnwise}, "dequantize_hadamard",
            grid_of_rows(ceil_div(out.cols, int64_t(kColumns)), a.lines), call.stream, a);

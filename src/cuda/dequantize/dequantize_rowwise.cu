@@ -9,8 +9,8 @@
 //                      block 0    | block 1    | 2, 3    | by row: blocks 4 .. 7; by tile: the next row
 //
 // Packed codes are decoded where they are (6 bits: numerics/packed_pairs.h) or by tables (4 bits: numerics/e2m1_tables.h),
-// under E8M0 scales in packed products. The lanes of a block share its scale loads by shuffles. Where scales lie in tiles, a
-// thread block takes 8 rows by row whose scale words are adjacent:
+// under E8M0 scales in packed products. The lanes of a block share its scale loads by shuffles. Where scales are swizzled, a
+// thread block that goes by row takes 8 rows with adjacent scale words:
 //
 //     warp      0   1   2     3     4     5     6     7        of one of the 16 thread blocks that share 128 rows
 //     row       r  r+1  r+32  r+33  r+64  r+65  r+96  r+97     r = 0, 2, 4 .. 30 for these
@@ -296,27 +296,6 @@ __device__ __forceinline__ void dequantize_requests(const Arguments& a, const De
     dequantize_requests<T, E, ScaleNumber<E>>(a, scope, requests);
 }
 
-// Finds the expert or the group of a row tile, and the tile's first row there; false: there is none. All threads of the
-// block call it.
-template <Variant variant>
-__device__ __forceinline__ bool find_scope(const Arguments& a, uint32_t tile, int64_t element_bytes, DequantizeScope& scope,
-                                           int32_t& row) {
-    const DequantizeProblem& p = a.problem;
-    if (tile >= a.tiles) return false;
-    if (variant == Variant::Whole || (variant != Variant::Groups && !p.grouped.groups.set)) {
-        const uint32_t matrix = p.out.matrices == 1 ? 0 : tile / a.matrix_tiles;
-        scope = p.out.matrices == 1 ? scope_of_expert(p, 0, element_bytes) : scope_of_expert(p, matrix, element_bytes);
-        row = int32_t((tile - matrix * a.matrix_tiles) << a.units.tile_rows_log2);
-        return true;
-    }
-    __shared__ Group group;
-    find_group_tile(p.grouped, a.units, tile, group);
-    if (!group.exists()) return false;
-    scope = scope_of_group(p, group.first(), group.second().codes, group.rows, element_bytes);
-    row = int32_t((tile - group.first_group_tile) << a.units.tile_rows_log2);
-    return true;
-}
-
 // The thread blocks of an SM. Codes below 8 bits take more instructions to decode, which as many thread blocks as fit hide:
 // 4 to 5% of the copy rate.
 #if defined(__CUDA_ARCH__) && ((__CUDA_ARCH__ > 800 && __CUDA_ARCH__ < 900) || __CUDA_ARCH__ >= 1200)
@@ -339,9 +318,13 @@ __global__ void __launch_bounds__(kThreads, kSmBlocks<E, variant>)
     using R = Requests<Vector<T>::count, variant>;
     const int warp = int(threadIdx.x / 32);
     const uint32_t share = row_of_blocks() & ((1u << a.shares_log2) - 1);
+    __shared__ Group group;
     DequantizeScope scope;
     int32_t row;
-    if (!find_scope<variant>(a, row_of_blocks() >> a.shares_log2, sizeof(T), scope, row)) return;
+    const uint32_t tile = row_of_blocks() >> a.shares_log2;
+    if (tile >= a.tiles) return;
+    const bool grouped = variant != Variant::Whole && (variant == Variant::Groups || a.problem.grouped.groups.set);
+    if (!find_scope(a.problem, grouped, a.units, tile, a.matrix_tiles, sizeof(T), group, scope, row)) return;
     if constexpr (variant == Variant::ByTile) {
         constexpr int tile_blocks = R::tile_tasks / kWarps;
         const int segment = int(blockIdx.x / tile_blocks), task = int(blockIdx.x % tile_blocks) * kWarps + warp;
@@ -358,7 +341,6 @@ struct Kernel {
     KernelTypes types;
     Variant variant;
     void (*function)(Arguments);
-    bool (*writes_whole_vectors)(const PlainMatrix&);
     int32_t vector_elements;
     int32_t row_step, column_step, columns, blocks;
 };
@@ -370,7 +352,6 @@ constexpr Kernel kernel_of() {
     return {types_of<T, E>(),
             variant,
             dequantize_rowwise_kernel<T, E, variant>,
-            is_wide<T>,
             count,
             R::row_step,
             R::column_step,
@@ -404,8 +385,7 @@ bool reads_whole_words(const QuantizedPart& in, int count) {
 Variant variant_of(const DequantizeProblem& p) {
     const bool fp32 = p.out.format == MXQ_FORMAT_F32;
     if (fp32 ? goes_by_tile<4>(p) : goes_by_tile<8>(p)) return Variant::ByTile;
-    const bool whole = fp32 ? is_wide<float>(p.out) : is_wide<Bf16>(p.out);
-    if (!whole || !reads_whole_words(p.in, fp32 ? 4 : 8)) return Variant::ByRow;
+    if (!is_wide(p.out) || !reads_whole_words(p.in, fp32 ? 4 : 8)) return Variant::ByRow;
     return p.grouped.set() ? Variant::Groups : Variant::Whole;
 }
 
@@ -423,7 +403,7 @@ Arguments arguments_of(const DequantizeProblem& p, const Kernel& kernel) {
     a.code_step = kernel.row_step * p.in.line_bytes;
     a.scale_step = layout.offset(0, kernel.row_step, kernel.column_step >> a.block_log2) - layout.offset(0, 0, 0);
     a.whole_words_in = reads_whole_words(p.in, kernel.vector_elements);
-    a.whole_vectors_out = kernel.writes_whole_vectors(p.out);
+    a.whole_vectors_out = is_wide(p.out);
     a.units = row_units(p.in.units, {p.out.group_unit, 1}, tile_rows);
     return a;
 }

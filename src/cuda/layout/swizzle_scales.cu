@@ -1,21 +1,18 @@
-// swizzle_scales: compact scales to swizzled ones and back, of every format, with experts or groups, one or two parts a
-// launch.
+// swizzle_scales: compact scales to swizzled ones and back, of every format; experts or groups; one or two parts a launch.
 //
-// A lane moves a square of 4 x 4 words: the scale words of rows r, r + 32, r + 64 and r + 96 in four adjacent tiles of 128 x
-// 4. So both sides are 16-byte accesses:
+// A lane moves a square of 4 x 4 words, by 16-byte accesses on both sides:
 //
 //                      tile 0   tile 1   tile 2   tile 3
 //     row r            word     word     word     word      16 bytes of a compact row
 //     row r + 32       word     word     word     word
 //     row r + 64       word     word     word     word
 //     row r + 96       word     word     word     word
-//                      16 bytes of a swizzled tile
+//                      16 bytes of a swizzled tile of 128 rows x 4
 //
 // A warp takes 16 such r of two adjacent squares: whole 32-byte sectors of compact rows, 256 bytes of a swizzled tile.
-// Columnwise groups have at most 8 columns in a tile, and take 32 r of one square. Unaligned accesses are words or bytes.
-// With groups a thread block takes one group tile. fp32 scales are squares of 128 rows x 4 numbers.
+// Columnwise groups have at most 8 columns in a tile, and take 32 r of one square. fp32 scales are squares of 128 rows x 4.
 //
-//     swizzle_scales_kernel         any scales, with groups and experts
+//     swizzle_scales_kernel         any scales, with groups and experts; unaligned ones word by word or byte by byte
 //     swizzle_whole_squares_kernel  aligned scales without groups, with fewer instructions
 //     swizzle_square_rows_kernel    the same through shared memory, faster for many bytes
 //

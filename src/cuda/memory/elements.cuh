@@ -30,11 +30,11 @@ struct Vector {
 };
 
 // Returns whether every row consists of whole aligned vectors.
-template <class T>
-bool is_wide(const PlainMatrix& matrix) {
+inline bool is_wide(const PlainMatrix& matrix) {
+    const int count = matrix.format == MXQ_FORMAT_F32 ? Vector<float>::count : Vector<Bf16>::count;
     const bool one_row = matrix.matrices * matrix.rows == 1 && matrix.group_unit == 1;  // groups pad a row to more
-    const bool rows_aligned = one_row || matrix.row_stride % Vector<T>::count == 0;
-    return is_aligned(matrix.data, 16) && rows_aligned && matrix.cols % Vector<T>::count == 0;
+    const bool rows_aligned = one_row || matrix.row_stride % count == 0;
+    return is_aligned(matrix.data, 16) && rows_aligned && matrix.cols % count == 0;
 }
 
 // Returns whether codes can be accessed `count` at a time.
@@ -105,6 +105,30 @@ template <class T>
 __device__ __forceinline__ void store_vector_plain(const Vector<T>& vector, T* to, bool exists) {
     const uint4 v = {vector.words[0], vector.words[1], vector.words[2], vector.words[3]};
     if (exists) __stwb(reinterpret_cast<uint4*>(to), v);  // remains one 16-byte store
+}
+
+// Loads and stores n elements, which are whole aligned vectors, as fp32.
+template <class T, int n>
+__device__ __forceinline__ void load_values(const T* from, float (&values)[n]) {
+    constexpr int count = Vector<T>::count;
+#pragma unroll
+    for (int first = 0; first < n; first += count) {
+        const Vector<T> vector = load_vector_wide(from + first, true);
+#pragma unroll
+        for (int i = 0; i < count; i++) values[first + i] = vector[i];
+    }
+}
+
+template <class T, int n>
+__device__ __forceinline__ void store_values(const float (&values)[n], T* to) {
+    constexpr int count = Vector<T>::count;
+#pragma unroll
+    for (int first = 0; first < n; first += count) {
+        float of_vector[count];
+#pragma unroll
+        for (int i = 0; i < count; i++) of_vector[i] = values[first + i];
+        store_vector_wide(round_vector<T>(of_vector), to + first, true);
+    }
 }
 
 // Stores the first `valid` elements one by one.

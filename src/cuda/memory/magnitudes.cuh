@@ -67,7 +67,7 @@ __device__ __forceinline__ uint32_t vector_magnitudes(const Vector<T>& vector, u
 }
 
 // Reduces n values over `lanes` neighbouring lanes to their maxima. Lane q gets those of index q, q + lanes, ... in
-// values[0], values[1], ..., or that of index q % n if n < lanes. Each shuffle halves the work that is left, which a
+// values[0], values[1], ... (if n < lanes, that of index q % n). Each shuffle halves the work that is left, which a
 // butterfly would repeat in every lane.
 template <int lanes, int n, int distance = 1>
 __device__ __forceinline__ void reduce_lanes(uint32_t (&values)[n]) {

@@ -66,8 +66,8 @@ struct GroupedRowMap {
     __device__ __forceinline__ uint32_t padding_of(int line, uint32_t rows) const { return -rows & (units[line] - 1); }
 };
 
-// The first row of the thread's group and the row after its last, among the 256 groups from `base` on; 0 and 0 past the last
-// group. And the end of the last group.
+// The start and end of the thread's group, among the 256 groups from `base` on; 0 and 0 past the last group. And the end of
+// the last group.
 struct GroupEnds {
     uint32_t start, end, last;
 

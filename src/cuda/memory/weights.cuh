@@ -1,7 +1,7 @@
 // Quantized weights in registers: from codes and scale bytes to BF16, two at a time, for exact products.
 //
-// Logic operations bound decoding: they run at half the rate of others. So a mask leaves a pair of 4-bit codes in both
-// halves of a word, and one multiplication moves their signs and magnitudes to where BF16 has them:
+// Logic operations bound decoding: they run at half the rate of others. So a mask leaves a 4-bit code in each half of a
+// word, and one multiplication moves signs and magnitudes to where BF16 has them:
 //
 //     word           c7 c6 c5 c4   c3 c2 c1 c0
 //     masked               s e e m         s e e m          times 2^12 + 2^6, and masked again:

@@ -452,9 +452,8 @@ bool run_tiles(const Context& context, const QuantizeProblem& p, float* rowwise,
                Start start) {
     const TileArguments a{p, Tiles(p), {rowwise, columnwise == rowwise ? nullptr : columnwise}, scope_stride(p),
                           is_per_line(p), is_wide_tile_source(p), propagates(p)};
-    const bool bf16 = !p.source.is_quantized() && p.source.plain.format == MXQ_FORMAT_BF16;
     if (a.tiles.count() == 0) return false;
-    launch(context, tile_kernels, bf16, "amax", a.tiles.grid(), call.stream, a, start);
+    launch(context, tile_kernels, is_bf16(p), "amax", a.tiles.grid(), call.stream, a, start);
     return true;
 }
 

@@ -1,9 +1,9 @@
 // quantize_columns: aligned BF16 to the columnwise part of 8 bits, or to both parts, without groups, of matrices with more
 // than one tile of rows.
 //
-// A thread block takes two tiles of 128 x 128, one below the other (two_tiles.cuh), so that 256 bytes of a K-major row leave
-// at once. Each tile is quantized as in quantize_tile.cuh. The lower tile may lie below the last row: it then stores
-// nothing, but takes part in barriers.
+// A thread block takes two 128 x 128 tiles, one below the other (two_tiles.cuh): 256 bytes of a K-major row leave at once.
+// Each tile is quantized as in quantize_tile.cuh. The lower tile may lie below the last row: it then stores nothing, but
+// takes part in barriers.
 //
 // Bytes an element: 2 read, 1.03 written for each part. Bound by memory: docs/performance.md has the rates of segments of
 // 128 and 256 bytes.

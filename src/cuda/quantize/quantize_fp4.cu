@@ -78,10 +78,7 @@ __device__ __forceinline__ void put_tables(const QuantizeProblem& p, float amax,
 template <bool nvfp4>
 __device__ __forceinline__ uint32_t chunk_amax(Nonfinite policy, const float (&values)[kChunk]) {
     if (nvfp4 || policy == Nonfinite::Saturate) return float_bits(larger_magnitude(0.0f, values));
-    uint32_t largest = 0;
-#pragma unroll
-    for (const float value : values) largest = max(largest, amax_bits<Nonfinite::Propagate>(value));
-    return largest;
+    return largest_magnitude_bits(values);
 }
 
 // Returns the maximum over the chunks of a block, which neighbouring lanes hold.
@@ -261,9 +258,8 @@ constexpr KernelEntry<Key, Arguments> kernels[] = {
 };
 
 Key key_of(const QuantizeProblem& p) {
-    const bool bf16 = !p.source.is_quantized() && p.source.plain.format == MXQ_FORMAT_BF16;
     const bool stochastic = p.seed_offset != nullptr && p.four_over_six == FourOverSix::None;
-    return {bf16, p.format->is_nvfp4(), stochastic, p.four_over_six};
+    return {is_bf16(p), p.format->is_nvfp4(), stochastic, p.four_over_six};
 }
 
 HadamardSigns signs_of_part(const QuantizedPart& part) { return hadamard_signs(part.transformed ? part.hadamard_mask : 0); }

@@ -1,7 +1,8 @@
 // quantize_fp4_groups: groups of aligned BF16 rows to columnwise NVFP4 or MXFP4, or to both parts, rounded to nearest.
 //
-// A thread block takes 128 rows of any groups, in subtiles of 16 rows (NVFP4) or 32 (MXFP4), and up to four such tiles in a
-// row (tile/shared_subtiles.cuh). So no tile of a short group is half empty. fp4_pair_tiles.cuh has the loops over a tile.
+// A thread block takes 128 rows of any groups, in subtiles of 16 rows (NVFP4) or 32 (MXFP4). It takes up to four such tiles
+// in a row (tile/shared_subtiles.cuh). So no tile of a short group is half empty. fp4_pair_tiles.cuh has the loops over a
+// tile.
 //
 // Bytes an element: 2 read, 0.53 or 0.56 written for each part. Both parts are bound by arithmetic, as in
 // quantize_fp4_pairs.

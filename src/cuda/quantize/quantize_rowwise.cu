@@ -1,5 +1,5 @@
-// quantize_rowwise: the rowwise part alone, of aligned rows. F32, F16 or BF16 to MXFP8 in 1x32 blocks, BF16 also with
-// groups; BF16 to 8 bits in 1x128 blocks; BF16 to MXFP4 and NVFP4 (rowwise_fp4.cuh).
+// quantize_rowwise: the rowwise part alone, of aligned rows. It takes F32, F16 or BF16 to MXFP8 1x32 (BF16 with groups,
+// too). It takes BF16 to 8 bits 1x128, and to MXFP4 and NVFP4 (rowwise_fp4.cuh).
 //
 // It streams: no tile, and without groups no barrier. memory/segments.cuh divides the matrix among warps. With groups, rows
 // are taken as if there were none, and their destinations are found while loads are in flight (memory/row_offsets.cuh). A
@@ -11,8 +11,8 @@
 // Each lane makes one scale and fetches the four that it needs. Two more shuffles combine the bytes of neighbouring blocks
 // to words, which are adjacent in memory.
 //
-// Bytes an element: 2 or 4 read, 1.03 written. Bound by memory: contiguous tensors are read 2 KB a warp and 16 KB a thread
-// block, codes leave as 128 contiguous bytes, and swizzled scales as whole sectors, padding included.
+// Bytes an element: 2 or 4 read, 1.03 written. Bound by memory: of contiguous tensors a warp reads 2 KB, a thread block 16
+// KB. Codes leave as 128 contiguous bytes, and swizzled scales as whole sectors, padding included.
 #include "cuda/memory/codes.cuh"
 #include "cuda/memory/elements.cuh"
 #include "cuda/memory/grid.cuh"
@@ -226,7 +226,7 @@ bool is_all_wide(const QuantizeProblem& problem) {
     const PlainMatrix& in = problem.source.plain;
     const QuantizedPart& out = problem.rowwise;
     const bool floats = in.format == MXQ_FORMAT_F32;
-    if (!(floats ? is_wide<float>(in) : is_wide<Bf16>(in))) return false;
+    if (!is_wide(in)) return false;
     if (problem.format->bits == 8) return is_wide(out, floats ? Vector<float>::count : Vector<Bf16>::count);
     return is_aligned(out.codes, 4) && out.line_bytes % 4 == 0;
 }

@@ -1,6 +1,6 @@
-// quantize_tile: F32, F16 or BF16 to any format, scaling and layout (BF16 to 8 and 6 bits, and to 4 with ROW scales), to the
-// rowwise part, the columnwise part or both from one read; experts and groups. requantize_values runs its kernels on a
-// quantized source.
+// quantize_tile: F32, F16 or BF16 to any format, scaling and layout, to one part or both from one read; experts and groups.
+// It takes BF16 to 8 and 6 bits, and to 4 bits with ROW scales alone. requantize_values runs its kernels on a quantized
+// source.
 //
 // A thread block takes a tile of 128 x 128 (tile/location.cuh). A thread's patch of 16 rows (tile/patch.cuh) stays in
 // registers from its one read to its last use:

@@ -45,8 +45,6 @@ constexpr int kSmBlocks = (kSmThreads + Patch<T>::threads - 1) / Patch<T>::threa
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
 
-inline bool is_bf16(const QuantizeProblem& p) { return !p.source.is_quantized() && p.source.plain.format == MXQ_FORMAT_BF16; }
-
 // Returns whether elements are held as BF16.
 inline bool holds_bf16(const QuantizeProblem& p) { return is_bf16(p) && p.format->element != Element::E2M1; }
 

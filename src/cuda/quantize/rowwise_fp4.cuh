@@ -111,8 +111,8 @@ private:
 
 // ---- Maxima ----------------------------------------------------------------------------------------------------------
 
-// Returns the largest magnitudes over the lanes of a block, of requests 2k and 2k + 1 in the halves of a word. k is 1 for
-// lanes with bit `distance`, the highest bit of a lane's index in its block. Signs are undefined.
+// Returns the largest magnitudes over the lanes of a block, of requests 2k and 2k + 1 in the halves of a word. Lanes with
+// bit `distance`, the highest bit of a lane's index in its block, have k = 1. Signs are undefined.
 template <int distance, Nonfinite policy>
 __device__ __forceinline__ uint32_t request_maxima(const Vector<Bf16> (&vectors)[kRequests]) {
     using namespace fp4_pairs;

@@ -186,8 +186,8 @@ __device__ __forceinline__ void put_columns(const PatchVectors<T>& vectors, cons
 
 // ---- Rows ------------------------------------------------------------------------------------------------------------
 
-// Exchanges words among n lanes that have words of n rows each, so that every lane has one row. n is 2 (two words a row) or
-// 4 (one word).
+// Exchanges words among n lanes that have words of n rows each, so that every lane has one row. For n = 2 rows have two
+// words, for n = 4 one.
 template <int lanes>
 __device__ __forceinline__ void exchange_rows(uint32_t (&words)[4]) {
     if constexpr (lanes == 4) {

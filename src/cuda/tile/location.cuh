@@ -1,4 +1,4 @@
-// The tile of 128 x 128 that a thread block takes, of a matrix or of a group, and its offsets in the source and the parts.
+// The 128 x 128 tile of a thread block, in a matrix or a group, and its offsets in the source and the parts.
 //
 //     without groups   tile = (expert, row of tiles, column of tiles)
 //     with groups      tile = (group tile, column of tiles): a group tile is 128 rows of one group, found by one warp

@@ -221,8 +221,8 @@ __device__ __forceinline__ void store_rows_behind_subtile(const QuantizedPart& p
 
 // ---- Scales of rows ------------------------------------------------------------------------------------------------------
 
-// Stores the scales of the warp's rows, and zeros of 128 x 4 tiles after the last subtile. word_at(line, i) is a scale word
-// of a row of the tile.
+// Stores the scales of the warp's rows, and zeros of 128 x 4 tiles after the last subtile. The callback word_at(line, i)
+// returns a scale word of a row of the tile.
 template <int subtile_rows, class WordAt>
 __device__ __forceinline__ void store_row_scales(const QuantizedPart& part, const TileSubtiles<subtile_rows>& tile,
                                                  const WordAt& word_at) {

@@ -44,9 +44,6 @@ __device__ __forceinline__ Vector<float> load_halves(const uint16_t* from, int32
     return vector;
 }
 
-// Returns, on the host, whether every row of a plain matrix can be accessed 16 bytes at a time.
-inline bool is_wide_plain(const PlainMatrix& plain) {
-    return plain.format == MXQ_FORMAT_F32 ? is_wide<float>(plain) : is_wide<Bf16>(plain);
-}
+inline bool is_bf16(const QuantizeProblem& p) { return !p.source.is_quantized() && p.source.plain.format == MXQ_FORMAT_BF16; }
 
 }  // namespace mxq::cuda

@@ -210,7 +210,7 @@ __device__ __forceinline__ void fill_tile(FloatSource, ChunkTile<float>& tile, c
 
 // Returns, on the host, whether tiles can be loaded by the widest accesses.
 inline bool is_wide_tile_source(const QuantizeProblem& p) {
-    return p.source.is_quantized() ? is_word_wise(p.source.quantized) : is_wide_plain(p.source.plain);
+    return p.source.is_quantized() ? is_word_wise(p.source.quantized) : is_wide(p.source.plain);
 }
 
 }  // namespace mxq::cuda
