@@ -94,7 +94,7 @@ __device__ __forceinline__ void start_codes(const Arguments& a, const uint8_t* f
 template <class Tile>
 __device__ __noinline__ void load_bytes(const uint8_t* from, int64_t line_bytes, int lines, int length, Tile& tile) {
     constexpr int chunk_bytes = Tile::chunk_words * 4, of_line = Tile::chunks * chunk_bytes;
-    const int valid = (length * Tile::bits + 7) / 8;  // bytes of a line
+    const int valid = (length * Tile::bits + 7) / 8;  // bytes of a row
 #pragma unroll 4
     for (int i = int(threadIdx.x); i < kTile * of_line; i += Tile::threads) {
         const int line = i / of_line, byte = i % of_line;

@@ -317,11 +317,9 @@ bool is_per_line(const QuantizeProblem& p) { return p.tile.is_row(); }
 // Returns whether a NaN is a maximum: where MX asks for the maxima of rows.
 bool propagates(const QuantizeProblem& p) { return p.format->is_mx() && p.nonfinite == Nonfinite::Propagate; }
 
-int scope_stride(const QuantizeProblem& p) { return (p.has_rowwise ? p.rowwise : p.columnwise).scope_stride; }
+const QuantizedPart& first_part(const QuantizeProblem& p) { return p.has_rowwise ? p.rowwise : p.columnwise; }
 
-int64_t scope_count(const QuantizeProblem& p) {
-    return scope_stride(p) == 0 ? 1 : p.grouped.set() ? p.grouped.groups.count : p.source.matrices;
-}
+int scope_stride(const QuantizeProblem& p) { return first_part(p).scope_stride; }
 
 // Returns the input with its contiguous rows and experts merged, where these share a maximum.
 PlainMatrix taken_together(const QuantizeProblem& p) {
@@ -386,7 +384,8 @@ Runs runs_of(float* rowwise, int64_t rowwise_count, float* columnwise, int64_t c
 
 // Zero all maxima of the problem. Both return what `zero` does.
 bool zero_everything(const Context& context, const QuantizeProblem& p, float* rowwise, float* columnwise, const Launch& call) {
-    return zero(context, runs_of(rowwise, scope_count(p), columnwise, scope_count(p)), call);
+    const int64_t count = scope_count(p, first_part(p));
+    return zero(context, runs_of(rowwise, count, columnwise, count), call);
 }
 
 bool zero_lines(const Context& context, const QuantizeProblem& p, float* rowwise, float* columnwise, const Launch& call) {

@@ -16,4 +16,10 @@ namespace mxq::cuda {
 Start launch_amax(const Context& context, const QuantizeProblem& problem, float* rowwise_out, float* columnwise_out,
                  const Launch& call);
 
+// Returns how many TENSOR scales, or global maxima of NVFP4, a part has.
+inline int64_t scope_count(const QuantizeProblem& problem, const QuantizedPart& part) {
+    if (part.scope_stride == 0) return 1;
+    return problem.grouped.set() ? problem.grouped.groups.count : problem.source.matrices;
+}
+
 }  // namespace mxq::cuda

@@ -34,7 +34,7 @@ struct PairShared {
     ChunkTile<Bf16> tile;
     Nvfp4Tables tables;  // CuttingMultipliers
     float of_significands[2][8];               // of the scales 1 to 1.875
-    alignas(16) uint32_t scales[2][kTile][2];  // scale words of each part by line
+    alignas(16) uint32_t scales[2][kTile][2];  // scale words of each part by row
 };
 
 // Thread blocks of an SM that kernels are compiled for. NVFP4 needs the registers of a fifth one.

@@ -38,7 +38,7 @@ struct Shared {
     alignas(16) PhiloxKeys keys;
     uint32_t maxima[kCells];              // of square tiles, as bits
     uint8_t cells[2][kCells];             // their scales, for each part
-    uint32_t scales[2][kTile][2];         // scale words of each part by line
+    uint32_t scales[2][kTile][2];         // scale words of each part by row
 };
 
 struct Rule : PartRule {

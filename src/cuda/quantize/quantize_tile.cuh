@@ -48,11 +48,6 @@ constexpr int kSmBlocks = (kSmThreads + Patch<T>::threads - 1) / Patch<T>::threa
 // Returns whether elements are held as BF16.
 inline bool holds_bf16(const QuantizeProblem& p) { return is_bf16(p) && p.format->element != Element::E2M1; }
 
-inline int64_t scope_count(const QuantizeProblem& problem, const QuantizedPart& part) {
-    if (part.scope_stride == 0) return 1;
-    return problem.grouped.set() ? problem.grouped.groups.count : problem.source.matrices;
-}
-
 // Returns how many maxima a part with ROW or TENSOR scales has.
 inline int64_t whole_count(const QuantizeProblem& problem, const QuantizedPart& part) {
     if (problem.tile.id == MXQ_SCALING_TENSOR) return scope_count(problem, part);
