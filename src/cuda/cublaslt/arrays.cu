@@ -50,7 +50,7 @@ __device__ void write_group(const Fill& args, const Group& group) {
 __device__ void fill(const Fill& args) {
     const GemmProblem& p = args.call.p;
     if (threadIdx.x == 0) *args.to.beta = p.beta;
-    walk_groups({p.groups, p.group_rows}, p.a.units, second_units(args.call),
+    for_each_group({p.groups, p.group_rows}, p.a.units, second_units(args.call),
                 [&](const Group& group) { write_group(args, group); });
 }
 

@@ -7,7 +7,7 @@
 #include "cuda/widen/split_f16.h"
 
 #include "cuda/launch.h"
-#include "cuda/memory/beside.cuh"
+#include "cuda/memory/dependent_launch.cuh"
 #include "cuda/memory/elements.cuh"
 #include "cuda/memory/grid.cuh"
 #include "numerics/split_f16.h"
