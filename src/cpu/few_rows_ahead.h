@@ -23,7 +23,7 @@
 namespace mxq::cpu {
 namespace {
 
-#if !defined(__AVX2__) || defined(__AVX512F__)
+#if defined(__AVX512F__)
 constexpr bool kDecodesAhead = false;  // by other kernels
 template <class Weights>
 bool multiply_ahead(const FewRowsPass&, const Columns&, float*);
@@ -108,7 +108,7 @@ MXQ_HD void add_runs([[maybe_unused]] const float* factors, [[maybe_unused]] int
     for (int r = 0; r < rows; r++) {
         float* const to = sums + r * kLanes + part * kWidth;
         Lanes sum = runs[r];
-        if constexpr (Weights::factors > 0) sum = multiply_add<false>(sum, of_lanes, load_lanes(to));
+        if constexpr (Weights::factors > 0) sum = multiply_add(sum, of_lanes, load_lanes(to));
         store_lanes(sum, to);
     }
 }

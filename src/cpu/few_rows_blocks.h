@@ -74,8 +74,8 @@ MXQ_HD void multiply_pair(const Line& line, int step, bool begins, const Row& ro
     const Lanes upper = line.upper(step), lower = line.lower(step);
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++) {
-        runs[r] = begins ? times(row(r, 0), upper) : multiply_add<false>(row(r, 0), upper, runs[r]);
-        runs[r] = in_register(multiply_add<false>(row(r, 1), lower, runs[r]));
+        runs[r] = begins ? times(row(r, 0), upper) : multiply_add(row(r, 0), upper, runs[r]);
+        runs[r] = in_register(multiply_add(row(r, 1), lower, runs[r]));
     }
 }
 
@@ -84,7 +84,7 @@ template <class Weights, int rows>
 MXQ_HD void add_section(const float* factors, int section, const Lanes (&runs)[rows], Lanes (&sums)[rows]) {
     const Lanes of_lanes = Weights::factors_of(factors, section, 0);
 #pragma GCC unroll 8
-    for (int r = 0; r < rows; r++) sums[r] = multiply_add<false>(runs[r], of_lanes, sums[r]);
+    for (int r = 0; r < rows; r++) sums[r] = multiply_add(runs[r], of_lanes, sums[r]);
 }
 
 // Multiplies a unit of four lines of codes with the rows: two vectors of each line in turns. Without factors runs are the

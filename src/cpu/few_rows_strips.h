@@ -88,7 +88,7 @@ MXQ_HD Lanes add_products(const Lanes& row, const Lanes& weights, const Lanes& s
 #if defined(__AVX512BF16__)
     if constexpr (method.is_packed) return {_mm512_dpbf16_ps(sum.all, __m512bh(weights.all), __m512bh(row.all))};
 #endif
-    return multiply_add<method.products == Products::exact>(row, weights, sum);
+    return multiply_add(row, weights, sum);
 }
 
 // Prefetches a unit of each line that comes next, some bytes with each row that passes by, where units are large. Prefetched
@@ -144,7 +144,7 @@ MXQ_HD void multiply_held(const DecodedUnit& unit, int line, const float* row, i
                 to = add_products<method>(numbers, held[c][v], to);
                 if constexpr (has_factors)
                     if ((first + v + 1) % method.section == 0) {
-                        sum[c] = multiply_add<false>(run[c], factors[c][(first + v) / method.section], sum[c]);
+                        sum[c] = multiply_add(run[c], factors[c][(first + v) / method.section], sum[c]);
                         run[c] = no_lanes();
                     }
             }

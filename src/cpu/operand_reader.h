@@ -96,7 +96,7 @@ struct OperandReader {
         return !are_safe(factors, ceil_div(depth, kSixteen)) && leaves_range(out, depth, lowest_of(part));
     }
 
-private:
+    // Tells whether all values of codes that have these factors are in that range.
     bool are_safe(const float* factors, int64_t count) const {
         bool all = true;
         for (int64_t i = 0; i < count; i++) {
