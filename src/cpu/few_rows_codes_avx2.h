@@ -44,11 +44,11 @@ constexpr HalfTable<E> kHalfTable;
 
 MXQ_HD void store_words(__m256i words, uint16_t* to) { _mm256_store_si256(reinterpret_cast<__m256i*>(to), words); }
 
-// How many pieces a unit is decoded in, and the bytes of one.
+// How many chunks a unit is decoded in, and the bytes of one.
 template <class E>
 constexpr int kPieces = E::bits == 4 ? 2 : 4;
 template <class E>
-constexpr int64_t kPieceBytes = kUnit * E::bits / 8 / kPieces<E>;
+constexpr int64_t kPieceBytes = kUnit* E::bits / 8 / kPieces<E>;
 
 // Keeps words in a register, and the compiler from computing them before or after any other that is kept so.
 MXQ_HD void keep_here(Words& words) { asm volatile("" : "+x"(words)); }
@@ -60,7 +60,7 @@ MXQ_HD void add_product_here(const Lanes& a, const Lanes& b, Lanes& sum) {
     asm volatile("vfmadd231ps %2, %1, %0" : "+x"(sum.all) : "x"(a.all), "x"(b.all));
 }
 
-// Decodes a piece of a unit of codes of six or eight bits to F16 numbers, and stores them where load_halves() finds them.
+// Decodes a chunk of a unit of codes of six or eight bits to F16 numbers, and stores them where load_halves() finds them.
 // Stores F16 and not fp32 numbers, since conversions of numbers in memory take none of the pipes that multiply-adds and
 // shuffles need. Works in steps of two or three operations, which go between multiply-adds.
 template <class E>
@@ -98,7 +98,7 @@ private:
         return halves_of_numbers<E>(_mm256_slli_epi16(odd_, E::bits));
     }
 
-    // Loads the codes of a piece: eights 0 and 2 to the lower half, 1 and 3 to the upper one. Those of six bits come with
+    // Loads the codes of a chunk: eights 0 and 2 to the lower half, 1 and 3 to the upper one. Those of six bits come with
     // eight bytes more, those before them in the second half of a unit, else those after them, and begin at the third byte.
     MXQ_HD static Words load(const uint8_t* unit, int piece) {
         const uint8_t* const from = unit + piece * kPieceBytes<E>;
@@ -120,9 +120,9 @@ private:
     Words odd_, even_;  // odd codes at the top of words, even ones below them; numbers of these
 };
 
-// Decodes ahead codes of four bits. A piece has half the bytes of each lane, all lanes interleaved, as they come from bytes
-// that lie 32 apart: of 4-byte words a0 a1 .. a7 | b0 .. b7 of a unit, piece 0 has the lower halves a0 b0 a1 b1 .. of both,
-// and piece 1 the upper ones.
+// Decodes ahead codes of four bits. A chunk has half the bytes of each lane, all lanes interleaved, as they come from bytes
+// that lie 32 apart: of 4-byte words a0 a1 .. a7 | b0 .. b7 of a unit, chunk 0 has the lower halves a0 b0 a1 b1 .. of both,
+// and chunk 1 the upper ones.
 template <class E>
 struct NibblePiece {
     static constexpr int steps = 8;
@@ -158,8 +158,8 @@ private:
 template <class E>
 using PieceDecoder = std::conditional_t<E::bits == 4, NibblePiece<E>, WidePiece<E>>;
 
-// Returns a part of vector n of a decoded unit. Codes of four bits have a piece for the odd vectors, whose codes are the
-// first four of each lane in the order of their bytes, low ones first, then one for the even ones; pieces of others have a
+// Returns a part of vector n of a decoded unit. Codes of four bits have a chunk for the odd vectors, whose codes are the
+// first four of each lane in the order of their bytes, low ones first, then one for the even ones; chunks of others have a
 // part of four vectors, of which the odd ones follow the even ones.
 template <class E>
 MXQ_HD Lanes load_halves(const uint16_t* unit, int n, int64_t part) {
@@ -182,7 +182,7 @@ MXQ_HD void decode_unit(const uint8_t* codes, int64_t part, const Use& use) {
 }
 template <class E>
 constexpr int kFold = E::bits == 4 ? 0 : 15 - E::bias;  // from F16
-// Tells whether NaN becomes a number: lines that have some are decoded in another way.
+// Tells whether NaN becomes a number: rows of B that have some are decoded in another way.
 template <class E>
 constexpr bool kLosesNan = E::first_special == E::nan_code&& has_nan<E>;
 

@@ -1,8 +1,8 @@
 // Decodes codes of a unit to BF16 and fp32 numbers with AVX-512. Part of few_rows_kernels.cpp, through few_rows_codes.h.
 //
-// Codes pick BF16 numbers from registers that hold all values of an element. Words of four bits do, and without VBMI words of
-// six and eight bits. With VBMI, bytes of six and eight bits pick both bytes of such numbers. In blocks without dot products,
-// codes of four bits pick BF16 and fp32 numbers to lanes.
+// Codes pick BF16 numbers from registers that hold all values of an element. Words of four bits do, and without VBMI words
+// of six and eight bits. With VBMI, bytes of six and eight bits pick both bytes of such numbers. In blocks without dot
+// products, codes of four bits pick BF16 and fp32 numbers to lanes.
 #pragma once
 #include <bit>
 
@@ -205,9 +205,9 @@ struct NibbleTable {
 template <class E>
 constexpr NibbleTable<E> kNibbleTable;
 
-// A piece of a line of codes, of which a step is two vectors: those that upper_of() and lower_of() make of a pair. It is a
+// A chunk of a row of codes, of which a step is two vectors: those that upper_of() and lower_of() make of a pair. It is a
 // unit of codes of four bits, which are picked in their steps, or half a unit of six or eight bits, which become pairs when
-// it is taken: their way to numbers is so long that they are best taken before the piece before them is used up.
+// it is taken: they take so long to become numbers that they are best taken before the chunk before them is used up.
 template <class E>
 struct DecodedPiece {
     static constexpr int steps = E::bits == 4 ? 4 : 2, of_unit = kUnitVectors / 2 / steps;

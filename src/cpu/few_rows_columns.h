@@ -1,5 +1,5 @@
-// Shared by the kernels with sums in registers, those of blocks and those with strips of decoded weights: the lines of B
-// that are multiplied together, the rows' numbers, and what becomes of their sums. Part of few_rows_kernels.cpp.
+// Shared by the kernels with sums in registers, those of blocks and those with strips of decoded weights: the rows of B that
+// are multiplied together, the rows' numbers, and what becomes of their sums. Part of few_rows_kernels.cpp.
 #pragma once
 #include "cpu/few_rows_kernels.h"
 #include "cpu/few_rows_weights.h"
@@ -7,9 +7,10 @@
 namespace mxq::cpu {
 namespace {
 
-// How many rows of plain numbers, and of B, have their sums in registers. Strips (few_rows_strips.h) are faster for more rows.
-// Codes have blocks of a few rows with AVX-512 (few_rows_blocks.h), and AVX2 decodes them ahead (few_rows_ahead.h). Up to
-// kTurnRows rows of plain numbers are multiplied with 64 bytes of each row of B in round-robin, which is slower with more.
+// How many rows of plain numbers, and of B, have their sums in registers. Strips (few_rows_strips.h) are faster for more
+// rows. Codes have blocks of a few rows with AVX-512 (few_rows_blocks.h), and AVX2 decodes them ahead (few_rows_ahead.h). Up
+// to kTurnRows rows of plain numbers are multiplied with 64 bytes of each row of B in round-robin, which is slower with
+// more.
 #if defined(__AVX512F__)
 constexpr int kRegisterRows = 3, kRegisterLines = 4, kTurnRows = 2;
 #else
@@ -32,10 +33,10 @@ constexpr bool is_plain<PlainWeights<T>> = true;
 template <class Weights, Products products>
 constexpr float kScaleOfSums = Weights::factors > 0 && products == Products::scaled ? 1.0f : Weights::scale;
 
-// The most factors of a line that a pass takes, with some to read beyond the last.
+// The most factors of a row of B that a pass takes, with some to read beyond the last.
 constexpr int64_t kMostFactors = kMostDepth / kSixteen + kLanes;
 
-// Lines of B that are multiplied together. With AVX2 they lie at equal distances, and their factors kMostFactors apart.
+// Rows of B that are multiplied together. With AVX2 they lie at equal distances, and their factors kMostFactors apart.
 struct Columns {
     const uint8_t* codes[kFewColumns];
     const uint8_t* last[kFewColumns];  // the last unit, filled up with zeros, where the depth is no multiple of it
@@ -53,7 +54,7 @@ struct NanSearch {
     MXQ_HD void look_at([[maybe_unused]] __m256i codes) {
         if constexpr (searches) most = _mm256_max_epu8(most, _mm256_add_epi8(codes, codes));
     }
-    // Looks at a unit of each line.
+    // Looks at a unit of each row of B.
     MXQ_HD void look_at([[maybe_unused]] const uint8_t* const (&codes)[kStripLines]) {
         if constexpr (searches)
             for (int c = 0; c < kStripLines; c++)
@@ -97,7 +98,7 @@ MXQ_HD float sum_of_placed_lanes([[maybe_unused]] Order order, const Lanes (&lan
     return sum_of_lanes(lanes);
 }
 
-// Stores the sum of the lanes of a row and a line, times what all of them are multiplied by.
+// Stores the sum of the lanes of a row and a row of B, times what all of them are multiplied by.
 MXQ_HD void finish_sum(const FewRowsPass& pass, const Columns& b, int64_t row, int64_t column, const Lanes (&lanes)[kParts],
                        Order order, float scale) {
     const float sum = multiply_rn(sum_of_placed_lanes(order, lanes), scale);

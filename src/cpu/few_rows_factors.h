@@ -31,8 +31,8 @@ void spread_scales(uint8_t* scales, int64_t count, int shift) {
     for (int64_t i = count - 1; i >= 0; i--) memset(scales + 4 * i, scales[i], 4);
 }
 
-// Loads the factors of codes [k, k + depth) of a line whose scales do not lie in it, and some more: one for every 16 codes
-// of NVFP4, for every 32 of MX and for every block of 128 of FP8. Returns false if one is not safe.
+// Loads the factors of codes [k, k + depth) of a row of B whose scales do not lie in it, and some more: one for every 16
+// codes of NVFP4, for every 32 of MX and for every block of 128 of FP8. Returns false if one is not safe.
 bool load_safe_factors(const QuantizedPart& part, const SafeFactors& safe, int64_t line, int64_t k, int64_t depth,
                        float fold, bool in_order, float* to) {
     if (has_line_scale(part)) return std::fill_n(to, ceil_div(depth, 128) + kLanes, fold), true;
@@ -48,8 +48,8 @@ bool load_safe_factors(const QuantizedPart& part, const SafeFactors& safe, int64
     return factors_of_e8m0(scales, ceil_div(depth, kMxBlock), in_order, to);
 }
 
-// Scales of a byte that lie in lines, those of codes [k, k + depth). `count` is 0 where they lie elsewhere or stand for more
-// codes than kernels know.
+// Scales of a byte that lie in rows of B, those of codes [k, k + depth). `count` is 0 where they lie elsewhere or stand for
+// more codes than kernels know.
 struct ScalesInLines {
     ScalesInLines(const OperandLines& b, int64_t k, int64_t depth) {
         const QuantizedPart& part = b.part;

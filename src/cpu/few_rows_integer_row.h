@@ -1,9 +1,9 @@
 // One row of A in fixed point, for few_rows_integers.h. Part of few_rows_kernels.cpp, with AVX2.
 //
-// A run of integers is exact until it is rounded to fp32. A run of fp32 numbers is rounded after each addition. Both have the
-// same bits where all sums of the run but the last are exact. That holds where twelve times the sum of a lane's magnitudes so
-// far is at most 2^24 times the last bit of any of them. Other groups of eight lanes are multiplied as numbers, and so are
-// those with bits outside of the fixed point.
+// A run of integers is exact until it is rounded to fp32. A run of fp32 numbers is rounded after each addition. Both have
+// the same bits where all sums of the run but the last are exact. That holds where twelve times the sum of a lane's
+// magnitudes so far is at most 2^24 times the last bit of any of them. Other groups of eight lanes are multiplied as
+// numbers, and so are those with bits outside of the fixed point.
 //
 // Two digits are enough where the magnitudes of half a lane span at most sixteen bits. Their sums are weighted by a power of
 // two for each half. That costs nothing, since two digits need weights anyway.
@@ -15,7 +15,7 @@ namespace mxq::cpu {
 namespace {
 
 #if !defined(__AVX512F__)
-// Rows are made integers for tasks of so many lines and more, since fewer do not win back what that takes.
+// Rows are made integers for tasks of so many rows of B and more, since fewer do not win back what that takes.
 constexpr int64_t kLinesForIntegers = 128;
 
 // How a group is multiplied: eight lanes of a unit, or 64 of its numbers.
@@ -25,16 +25,16 @@ constexpr int kGroupLanes = 8, kGroupsOfUnit = int(kLanes) / kGroupLanes, kPoint
 constexpr int64_t kGroupBytes = 32;  // of codes
 constexpr int64_t kMostGroups = kMostDepth / kUnit * kGroupsOfUnit;
 
-// Holds the first two digits of a group of a row in fixed point, in three lines of a cache: L1 has to hold the row beside
-// codes that pass by.
+// Holds the first two digits of a group of a row in fixed point, in three cache lines: L1 has to hold the row and the codes
+// that are read.
 struct alignas(64) IntegerGroup {
     uint8_t digits[2][2][kGroupBytes];  // the first has the upper bits; those for lower halves of bytes, and for upper ones
     uint8_t signs[kGroupBytes];         // where codes have them
     int16_t weights[kGroupBytes / 2];   // what sums of the second digit are multiplied by, for 16 bits of codes each
 };
 
-// Holds what a group in another form than two digits has beside its IntegerGroup: the third digit, whose weight is one, or
-// fp32 numbers in place of all digits.
+// Holds what a group in another form than two digits has in addition to its IntegerGroup: the third digit, whose weight is
+// one, or fp32 numbers in place of all digits.
 union alignas(32) RestOfGroup {
     uint8_t digit[2][kGroupBytes];
     float numbers[kUnitVectors][kGroupLanes];  // divided by the last bit of the fixed point, and by 2^24
@@ -110,8 +110,8 @@ public:
     }
 
     // Returns whether sums that are divided by the row's unit have the bits of others, where 2^last is its last bit. No sum
-    // of numbers so near it, times factors of 2^-73 to 2^60, overflows or loses bits at the other end of fp32's range,
-    // beside those that wait and are below kMostWaiting. From 2^36 on, sums may overflow that do not when divided.
+    // of numbers so near it, times factors of 2^-73 to 2^60, overflows or loses bits at the other end of fp32's range, and
+    // so do those that wait and are below kMostWaiting. From 2^36 on, sums may overflow that do not when divided.
     bool keeps_bits(int last) const {
         constexpr int near = 40, most = 36;
         return most_ - 127 < least(last + near, most) && least_ - 127 >= last - near;

@@ -1,5 +1,5 @@
-// Products of one row with lines of codes of four bits, in integers. Part of few_rows_kernels.cpp, whose head fixes the
-// order of each sum, which this keeps.
+// Products of one row with rows of codes of four bits, in integers. Part of few_rows_kernels.cpp, whose head fixes the order
+// of each sum, which this keeps.
 //
 //     row       in fixed point, 22 bits: two or three digits of eight bits, and signs
 //     codes     take the sign of the row's number by one exclusive or of bytes as they are stored, and then pick twice their
@@ -11,9 +11,8 @@
 //         its digits        6     4     2     0        a vector for lower halves,
 //                             7     5     3     1      and one for upper ones
 //
-// With AVX2 a group takes 18 operations, as numbers in few_rows_ahead.h 27. Lines lie far apart,
-// unlike those of other codes with AVX2. docs/cpu-few-rows.md says what all this gains, and how many groups of which rows
-// have which form.
+// With AVX2 a group takes 18 operations, as numbers in few_rows_ahead.h 27. Rows of B lie far apart, unlike those of other
+// codes with AVX2. docs/cpu-few-rows.md says what all this gains, and how many groups of which rows have which form.
 #pragma once
 #include "cpu/few_rows_integer_row.h"
 
@@ -34,10 +33,10 @@ constexpr bool kHasIntegers<QuantizedWeights<E2M1, block>, Products::fused> = tr
 // Bounds the magnitudes of sums that wait and are divided by a row's unit.
 constexpr float kMostWaiting = 0x1p100f;
 
-// Units of kStripLines lines that lie at equal distances.
+// Units of kStripLines rows of B that lie at equal distances.
 struct IntegerLines {
     const uint8_t* codes;
-    int64_t between;       // bytes from a line to the one beside it
+    int64_t between;       // bytes from a row of B to the next
     const float* factors;  // kMostFactors for each line
     const uint8_t* ahead;  // where prefetching begins, in lines that lie at the same distances
 };
@@ -75,7 +74,8 @@ struct TopOfLane {
 };
 constexpr TopOfLane kTopOfLane;
 
-// Multiplies a group of the lines with a row's numbers. Doubles are moved to the tops of lanes, which is 2^24 times them.
+// Multiplies a group of the rows of B with a row's numbers. Doubles are moved to the tops of lanes, which is 2^24 times
+// them.
 template <class Weights, int group>
 __attribute__((noinline)) void multiply_numbers(const float (&row)[kUnitVectors][kGroupLanes], const IntegerLines& lines,
                                                 __m256 (&sums)[kStripLines]) {
@@ -105,26 +105,26 @@ __attribute__((noinline)) void multiply_numbers(const float (&row)[kUnitVectors]
     }
 }
 
-// Multiplies units of lines with a row's digits, three lines in turn:
+// Multiplies units of rows of B with a row's digits, three rows of B interleaved:
 //
-//     line 0   pick doubles, multiply | weigh digits, convert | times factors, to the sum
-//     line 1                            pick doubles, multiply | weigh digits, convert    | ..
-//     line 2                                                     pick doubles, multiply   | ..
+//     b0       pick doubles, multiply | weigh digits, convert | times factors, to the sum
+//     b1                                pick doubles, multiply | weigh digits, convert    | ..
+//     b2                                                         pick doubles, multiply   | ..
 //
-// Few operations then follow the one that they wait for, and codes are loaded before any waits for them. The last two lines
-// of a group go on beside the first ones of the next. Sums lie in memory, since registers are few.
+// Few operations then follow the one that they wait for, and codes are loaded before any waits for them. The last two rows
+// of B of a group overlap with the first ones of the next. Sums lie in memory, since registers are few.
 template <class Weights>
 class LinesInTurn {
 public:
     explicit LinesInTurn(__m256 (&sums)[kGroupsOfUnit][kStripLines]) : sums_(sums) {}
 
-    // Begins with a group of codes of the first line.
+    // Begins with a group of codes of the first row of B.
     MXQ_HD void begin(const uint8_t* codes, const IntegerGroup& row) {
         codes_ = signed_codes(codes, load_integers(row.signs));
         weighed_[0] = weighed_[1] = _mm256_setzero_si256(), run_ = {_mm256_setzero_ps()};
     }
 
-    // Multiplies a group of each line. The codes and the row's group that come next are at `next` and after this one.
+    // Multiplies a group of each row of B. The codes and the row's group that come next are at `next` and after this one.
     // `before` has the factors of the group before it.
     template <int group>
     MXQ_HD void multiply(GroupForm form, const IntegerGroup* row, const RestOfGroup* rest, const IntegerLines& lines,
@@ -142,7 +142,7 @@ public:
         }
     }
 
-    // Ends the runs of the last two lines of a group.
+    // Ends the runs of the last two rows of B of a group.
     template <int group>
     MXQ_HD void finish(const float* factors) {
         add_run<group>(kStripLines - 2, factors);
@@ -153,7 +153,7 @@ public:
     MXQ_HD void keep_table() { table_.keep_here(); }
 
 private:
-    // Multiplies a group of each line with so many digits, if three with the third one of `rest`.
+    // Multiplies a group of each row of B with so many digits, if three with the third one of `rest`.
     template <int group, int count>
     MXQ_HD void multiply_digits(const IntegerGroup* row, const uint8_t (*rest)[kGroupBytes], const IntegerLines& lines,
                                 const uint8_t* next, const float* before) {
@@ -201,7 +201,7 @@ private:
         return here(_mm256_xor_si256(load_words(codes), signs));
     }
 
-    // Adds the run of line c, times its factors, to its sum.
+    // Adds the run of row c of B, times its factors, to its sum.
     template <int group>
     MXQ_HD void add_run(int c, const float* factors) {
         Lanes of_lanes = Weights::factors_in_order(factors + c * kMostFactors, group);
@@ -217,8 +217,8 @@ private:
     __m256 (&sums_)[kGroupsOfUnit][kStripLines];
 };
 
-// Adds the products of `count` units of lines, and then of one of the last ones if there are any, with those of the row from
-// `first` on to the sums.
+// Adds the products of `count` units of rows of B, and then of one of the last ones if there are any, with those of the row
+// from `first` on to the sums.
 template <class Weights>
 __attribute__((noinline, aligned(64))) void multiply_in_units(const IntegerRow& row, int64_t first, int64_t count,
                                                               IntegerLines lines, const IntegerLines* last,
@@ -256,7 +256,7 @@ void multiply_as_numbers(const float* row, int64_t count, IntegerLines lines, __
     }
 }
 
-// Loads a line's sums that wait, times a power of two. Returns whether they keep their bits, and are below kMostWaiting.
+// Loads a row of B's sums that wait, times a power of two. Returns whether they keep their bits, and are below kMostWaiting.
 MXQ_HD bool load_waiting(const float* from, float scale, __m256 (&sums)[kGroupsOfUnit][kStripLines], int64_t line) {
     EightInts lost = {};
     for (int group = 0; group < kGroupsOfUnit; group++) {
@@ -267,8 +267,8 @@ MXQ_HD bool load_waiting(const float* from, float scale, __m256 (&sums)[kGroupsO
     return !has_any(lost);
 }
 
-// Multiplies lines with the row of the pass. Sums are divided by the row's unit meanwhile; those that wait and are too large
-// or too small for that stay as they are, and products are added to them as numbers.
+// Multiplies rows of B with the row of the pass. Sums are divided by the row's unit meanwhile; those that wait and are too
+// large or too small for that stay as they are, and products are added to them as numbers.
 template <class Weights>
 void multiply_integers(const FewRowsPass& pass, const Columns& b) {
     const IntegerRow& row = *static_cast<const IntegerRow*>(pass.integers);

@@ -20,11 +20,11 @@
 //
 // BF16 dot products (vdpbf16ps) give the same bits where products are exact. The instruction adds the product of the upper
 // numbers, then that of the lower ones, each sum rounded to nearest. AMD and Intel agree, which millions of draws compared
-// with two fp32 multiply-adds. It takes subnormals as zero, but there are none. Rows have no value below 2^-71, since extreme
-// rows are multiplied in another way. Codes have none below 2^-16, and sums are multiples of the product of the last bits.
-// Rows of B in BF16 with smaller numbers are multiplied in another way, too (are_exact()). Integers give the same bits where
-// sums are exact. VNNI, which adds products of bytes, gained too little there (docs/cpu-few-rows.md). AMX sums 32 products at
-// a time in an order that no other instruction set could follow at speed.
+// with two fp32 multiply-adds. It takes subnormals as zero, but there are none. Rows have no value below 2^-71, since
+// extreme rows are multiplied in another way. Codes have none below 2^-16, and sums are multiples of the product of the last
+// bits. Rows of B in BF16 with smaller numbers are multiplied in another way, too (are_exact()). Integers give the same bits
+// where sums are exact. VNNI, which adds products of bytes, gained too little there (docs/cpu-few-rows.md). AMX sums 32
+// products at a time in an order that no other instruction set could follow at speed.
 //
 // Rows of A with values out of the range in which products are exact are multiplied with codes times factors. Rows of B
 // whose factors may leave that range are decoded to memory by an OperandReader first. NVFP4's global scale of B and FP8's
@@ -51,8 +51,8 @@
 namespace mxq::cpu {
 namespace {
 
-// Builds share kernels that they would compile alike (other_build()). That for BF16 dot products has no others. That with VBMI
-// has those of codes of six and eight bits.
+// Builds share kernels that they would compile alike (other_build()). That for BF16 dot products has no others. That with
+// VBMI has those of codes of six and eight bits.
 #if defined(__AVX512BF16__)
 constexpr bool kHasDotsAlone = true, kHasWideCodesAlone = false;
 #elif defined(__AVX512VBMI__)
@@ -82,8 +82,8 @@ struct Kernel {
     Order order;
 };
 
-// How many rows have their sums in registers beside these weights. Codes of four bits pass by so fast with dot products that
-// sums which go through memory at the end of a line would show.
+// How many rows have their sums in registers with these weights. Codes of four bits take so little time with dot products
+// that sums which go through memory at the end of a row of B would show.
 template <class Weights, Products products>
 constexpr int kRegisterRowsOf = products == Products::dots&& Weights::order == Order::nibbles ? 2 : 0;
 template <class T, Products products>
@@ -151,8 +151,10 @@ const Kernel& kernel_of(const QuantizedPart& b, Products products) {
     if constexpr (!kHasWideCodesAlone)
         if (b.element == Element::Bf16) return kernel_for<PlainWeights<Bf16>>(products);
     const Kernel* found = with_element(b.element, [&]<class E>(E) -> const Kernel* {
-        if constexpr (E::bits == 4 && kHasWideCodesAlone) return nullptr;
-        else return &kernel_of_codes<E>(b, products);
+        if constexpr (E::bits == 4 && kHasWideCodesAlone)
+            return nullptr;
+        else
+            return &kernel_of_codes<E>(b, products);
     });
     return *found;
 }
@@ -198,19 +200,19 @@ void prepare(FewRowsPass& pass, const OperandLines& a, const QuantizedPart& b, u
     make_integers_for(pass, a.part, b);
 }
 
-// Holds the lines that are multiplied together.
+// Holds the rows of B that are multiplied together.
 struct ColumnBuffers {
-    alignas(64) float factors[2 * kFewColumns - 1][kMostFactors] = {};  // the last ones stand beside those of a single line
+    alignas(64) float factors[2 * kFewColumns - 1][kMostFactors] = {};  // the last ones belong with those of a single line
     alignas(64) uint8_t last[kFewColumns][kUnit * sizeof(float)];
 };
 
-// Multiplies lines of B, a few at a time: neighbours, or lines as far apart as there are groups of them, of which each is
-// followed by its neighbour, so that they are streams of memory that go on from line to line:
+// Multiplies rows of B, a few at a time: neighbours, or rows of B as far apart as there are groups of them, of which each is
+// followed by its neighbour, so that they are streams of memory that go on from row of B to row of B:
 //
 //     near     0 1 2 3 | 4 5 6 7 | ..                     far     0 a 2a 3a | 1 a+1 2a+1 3a+1 | ..
 //
-// Far ones begin pages of memory together, and what looks their places up works for all at once, which is faster where a
-// line passes by in a short time. Near ones are one stretch of memory, which kernels that decode ahead prefetch in its order
+// Far ones begin pages of memory together, and the TLB serves all of them at once, which is faster where a row of B takes a
+// short time. Near ones are one stretch of memory, which kernels that decode ahead prefetch in its order
 // (docs/cpu-few-rows.md).
 class LinesOfB {
 public:
@@ -236,7 +238,7 @@ public:
     }
 
 private:
-    // Names the lines first, first + apart and so on, `count` of them.
+    // Names the rows of B first, first + apart and so on, `count` of them.
     struct Group {
         int64_t first, apart, count;
 
@@ -244,7 +246,7 @@ private:
         Group alone(int64_t i) const { return {line(i), 1, 1}; }
     };
 
-    // Returns how many lines of codes ahead is prefetched: one, or as many short ones as have the bytes that pass by until
+    // Returns how many rows of codes ahead is prefetched: one, or as many short ones as have the bytes that are read until
     // memory answers.
     static int64_t lines_ahead(int64_t line_bytes) {
         constexpr int64_t until_answer = 2048;
@@ -256,8 +258,8 @@ private:
         if (!read_factors(group, unsafe, safe) || !multiply_codes(group, 0)) multiply_apart(group, unsafe, safe);
     }
 
-    // Tells which lines of BF16 numbers have exact products with the rows of this pass. Returns whether all have, or
-    // products need not be exact. Such lines have no factors, and are never known to have values in range.
+    // Tells which rows of BF16 numbers have exact products with the rows of this pass. Returns whether all have, or products
+    // need not be exact. Such rows of B have no factors, and are never known to have values in range.
     bool read_numbers(const Group& group, uint8_t* unsafe, bool* safe) {
         for (int64_t i = 0; i < group.count; i++) unsafe[group.line(i)] = 1, safe[i] = true;
         if (b_.part.element != Element::Bf16 || pass_.products > Products::exact) return true;
@@ -267,8 +269,8 @@ private:
         return all;
     }
 
-    // Loads the factors of lines. Tells which lines have values in range for sure, or products that need not be exact.
-    // Returns whether all have.
+    // Loads the factors of rows of B. Tells which rows of B have values in range for sure, or products that need not be
+    // exact. Returns whether all have.
     bool read_factors(const Group& group, uint8_t* unsafe, bool* safe) {
         if (b_.part.scale_type == ScaleType::None) return read_numbers(group, unsafe, safe);
         const ScalesInLines scales(b_, pass_.k, pass_.depth);
@@ -297,7 +299,7 @@ private:
         });
     }
 
-    // Prefetches the scales of a line that comes later, of which there are `bytes` here. Those of near lines are
+    // Prefetches the scales of a row of B that comes later, of which there are `bytes` here. Those of near rows of B are
     // neighbours, which a processor finds by itself where they are few.
     void prefetch_scales(const uint8_t* from, int64_t bytes) const {
         if (!is_far_ && b_.part.scale_type != ScaleType::E4M3) return;
@@ -305,7 +307,7 @@ private:
         for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + to_next + at);
     }
 
-    // Multiplies lines one by one: those that are safe, and then the others, in steps that may be.
+    // Multiplies rows of B one by one: those that are safe, and then the others, in steps that may be.
     void multiply_apart(const Group& group, uint8_t* unsafe, bool* safe) {
         for (int64_t i = 0; i < group.count; i++) safe[i] = safe[i] && multiply_codes(group.alone(i), i);
         const FewRowsPass whole = pass_;
@@ -328,8 +330,8 @@ private:
         return step;
     }
 
-    // Multiplies lines whose factors are in the buffers from one on. Returns false, and does nothing, where one has a NaN
-    // that the kernel would take for a number.
+    // Multiplies rows of B whose factors are in the buffers from one on. Returns false, and does nothing, where one has a
+    // NaN that the kernel would take for a number.
     bool multiply_codes(const Group& group, int64_t buffer) {
         Columns columns;
         columns.units = pass_.depth / kUnit;
@@ -347,7 +349,7 @@ private:
         return kernel_.multiply(pass_, columns);
     }
 
-    // Multiplies a line that leaves the range: its values are decoded to memory.
+    // Multiplies a row of B that leaves the range: its values are decoded to memory.
     void multiply_values(int64_t line) {
         read_values(b_.first + line, pass_.values);
         Columns columns{};
@@ -360,7 +362,7 @@ private:
         of_values_.multiply(pass_, columns);
     }
 
-    // Stores the values of a line in the order of its codes.
+    // Stores the values of a row of B in the order of its codes.
     void read_values(int64_t line, float* to) const {
         alignas(64) float values[kGemmDepth];
         for (int64_t at = 0; at < pass_.depth; at += kGemmDepth) {
@@ -370,7 +372,7 @@ private:
         }
     }
 
-    // Copies the codes after the last whole unit of a line, and fills up with zeros.
+    // Copies the codes after the last whole unit of a row of B, and fills up with zeros.
     void copy_last(const uint8_t* codes, int64_t index) {
         const int64_t begin = pass_.depth / kUnit * kernel_.unit_bytes;
         uint8_t* const last = buffers_.last[index];

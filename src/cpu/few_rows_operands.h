@@ -1,4 +1,5 @@
-// What kernels of few rows do with their operands before they multiply. Part of few_rows_kernels.cpp and few_rows_scalar.cpp.
+// What kernels of few rows do with their operands before they multiply. Part of few_rows_kernels.cpp and
+// few_rows_scalar.cpp.
 #pragma once
 #include "cpu/few_rows_kernels.h"
 #include "cpu/few_rows_order.h"
@@ -9,7 +10,7 @@ namespace {
 
 MXQ_HD int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// Tells whether one fp32 scale stands for a whole line.
+// Tells whether one fp32 scale stands for a whole row of B.
 bool has_line_scale(const QuantizedPart& part) {
     return part.scale_type == ScaleType::F32 && part.layout.block == MXQ_MAX_DIM;
 }

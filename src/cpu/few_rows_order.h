@@ -25,9 +25,9 @@ constexpr int kUnitVectors = int(kUnit / kLanes);
 // MX codes have a factor for so many of them: those of larger blocks have copies.
 constexpr int64_t kMxBlock = 32;
 
-// Returns which number of a unit lies in a lane of a vector. A lane of 4-bit codes has the eight codes of its four bytes: the
-// fifth, the first, the sixth, the second and so on. Sixteen wider codes lie in four lanes. Lane d of these has codes 2 d,
-// 2 d + 1, 8 + 2 d and 9 + 2 d, each odd one before its even one.
+// Returns which number of a unit lies in a lane of a vector. A lane of 4-bit codes has the eight codes of its four bytes:
+// the fifth, the first, the sixth, the second and so on. Sixteen wider codes lie in four lanes. Lane d of these has codes 2
+// d, 2 d + 1, 8 + 2 d and 9 + 2 d, each odd one before its even one.
 constexpr int64_t code_at(Order order, int64_t vector, int64_t lane) {
     if (order == Order::pairs) return vector / 2 * 32 + 2 * lane + 1 - vector % 2;
     if (order == Order::sixteens) return kLanes * vector + lane;

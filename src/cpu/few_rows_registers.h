@@ -9,13 +9,13 @@
 namespace mxq::cpu {
 namespace {
 
-// Tells whether plain numbers are multiplied 64 bytes of each line after another.
+// Tells whether plain numbers are multiplied 64 bytes of each row of B after another.
 template <class Weights, Products products, int rows>
 constexpr bool kTakesTurns = is_plain<Weights>&& products != Products::dots&& rows <= kTurnRows;
 
-// Multiplies a part of one unit of lines of plain numbers with the rows, of which a vector is loaded once for all lines.
-// Only the first part prefetches what comes next. AVX-512 finds a vector by a constant, which takes 7% less with two
-// rows of BF16; AVX2, in two parts, took a tenth more so.
+// Multiplies a part of one unit of rows of plain numbers with the rows, of which a vector is loaded once for all rows of B.
+// Only the first part prefetches what comes next. AVX-512 finds a vector by a constant, which takes 7% less with two rows of
+// BF16; AVX2, in two parts, took a tenth more so.
 template <class Weights, Products products, int rows, int columns>
 MXQ_HD void multiply_turns(const uint8_t* const (&lines)[columns], const Columns& b, const float* numbers, int64_t part,
                            Lanes (&sums)[columns][rows]) {
@@ -37,14 +37,13 @@ MXQ_HD void multiply_turns(const uint8_t* const (&lines)[columns], const Columns
             for (int c = 0; c < columns; c++) {
                 const Lanes weights = Weights::load(lines[c] + from * vector_bytes, n - from, part);
 #pragma GCC unroll 2
-                for (int r = 0; r < rows; r++)
-                    sums[c][r] = multiply_add(row[r], weights, sums[c][r]);
+                for (int r = 0; r < rows; r++) sums[c][r] = multiply_add(row[r], weights, sums[c][r]);
             }
         }
     }
 }
 
-// Multiplies a part of a unit of a line of plain numbers, or of decoded ones, with the rows.
+// Multiplies a part of a unit of a row of plain numbers, or of decoded ones, with the rows.
 template <class Weights, Products products, int rows>
 MXQ_HD void multiply_plain_line(const uint8_t* line, const float* numbers, int64_t part, Lanes (&sums)[rows]) {
 #if defined(__AVX512BF16__)
@@ -62,12 +61,11 @@ MXQ_HD void multiply_plain_line(const uint8_t* line, const float* numbers, int64
         line, part, [&](int n, Lanes values) __attribute__((always_inline)) {
 #pragma GCC unroll 8
             for (int r = 0; r < rows; r++)
-                sums[r] = multiply_add(
-                    row_lanes<products>(numbers + r * kRowFloats<products>, n), values, sums[r]);
+                sums[r] = multiply_add(row_lanes<products>(numbers + r * kRowFloats<products>, n), values, sums[r]);
         });
 }
 
-// Multiplies a part of one unit of the lines with the rows.
+// Multiplies a part of one unit of the rows of B with the rows.
 template <class Weights, Products products, int rows, int columns>
 MXQ_HD void multiply_unit(const uint8_t* const (&codes)[columns], const Columns& b, [[maybe_unused]] int64_t unit,
                           const float* numbers, int64_t part, Lanes (&sums)[columns][rows]) {

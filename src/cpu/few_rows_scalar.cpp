@@ -15,15 +15,17 @@
 namespace mxq::cpu {
 namespace {
 
-// Adds the products of sixteen lanes to their sums, each with one rounding. Without an instruction for that, a multiplication
-// and an addition give the same bits where products are exact.
+// Adds the products of sixteen lanes to their sums, each with one rounding. Without an instruction for that, a
+// multiplication and an addition give the same bits where products are exact.
 template <bool exact>
 void multiply_add(const float* a, const float* b, float* __restrict sums) {
     for (int64_t l = 0; l < kLanes; l++)
-        sums[l] = exact && !MXQ_HOST_FUSES ? add_rn(sums[l], multiply_rn(a[l], b[l])) : fused_multiply_add(a[l], b[l], sums[l]);
+        sums[l] =
+            exact && !MXQ_HOST_FUSES ? add_rn(sums[l], multiply_rn(a[l], b[l])) : fused_multiply_add(a[l], b[l], sums[l]);
 }
 
-// A unit of a row of B in its order. Each section of its vectors has a factor for every lane; without sections there are none.
+// A unit of a row of B in its order. Each section of its vectors has a factor for every lane; without sections there are
+// none.
 struct Unit {
     alignas(64) float weights[kUnit];
     float factors[2][kLanes];

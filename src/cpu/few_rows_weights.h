@@ -192,7 +192,7 @@ struct QuantizedWeights : UnitDecoder<E> {
     }
 };
 
-// Codes of E without factors: one scale multiplies the sums of a line.
+// Codes of E without factors: one scale multiplies the sums of a row of B.
 template <class E>
 struct LineWeights : UnitDecoder<E> {
     static constexpr Order order = Order::bytes;
