@@ -258,7 +258,8 @@ __global__ void __launch_bounds__(kThreads, 6) quantize_rowwise_fp4_kernel(const
     if (!flat && !find_row_tile(a.tiles, row_of_blocks(), tile)) return wait_for_previous_kernel();
     const auto requests = [&] {
         if constexpr (flat) return Requests<block, true>(a, block_index() * kWarps + int(warp));
-        else return Requests<block, false>(a, tile, int(blockIdx.x % kTileShares * kWarps + warp), blockIdx.x / kTileShares * kRequest);
+        const uint32_t in_tile = blockIdx.x % kTileShares * kWarps + warp, first = blockIdx.x / kTileShares * kRequest;
+        if constexpr (!flat) return Requests<block, false>(a, tile, int(in_tile), first);
     }();
     Vector<Bf16> vectors[kRequests];
 #pragma unroll
