@@ -178,16 +178,27 @@ Reason declines_fp4(const QuantizeProblem& problem) {
     return "";
 }
 
-constexpr KernelEntry<int32_t, rowwise_fp4::Arguments> fp4_kernels[] = {
-    {int32_t(kMxBlock), rowwise_fp4::quantize_rowwise_fp4_kernel<kMxBlock>, rowwise_fp4::kThreads, 0},
-    {int32_t(kNvBlock), rowwise_fp4::quantize_rowwise_fp4_kernel<kNvBlock>, rowwise_fp4::kThreads, 0},
+// Names what a kernel for FP4 is compiled for.
+struct Fp4Key {
+    int32_t block;
+    bool flat;
+    bool operator==(const Fp4Key&) const = default;
 };
 
-// Returns whether warps go by tile: where scales lie in tiles, or where short rows would take more than twice the warps.
-bool goes_by_tile_fp4(const QuantizeProblem& problem) {
-    using namespace rowwise_fp4;
-    const int64_t cols = problem.source.cols;
-    return problem.rowwise.layout.swizzled || ceil_div(cols, kRequest) < 2 * ceil_div(cols, kWarpElements);
+template <int block, bool flat>
+constexpr KernelEntry<Fp4Key, rowwise_fp4::Arguments> fp4_entry() {
+    return {{block, flat}, rowwise_fp4::quantize_rowwise_fp4_kernel<block, flat>, rowwise_fp4::kThreads, 0};
+}
+
+constexpr KernelEntry<Fp4Key, rowwise_fp4::Arguments> fp4_kernels[] = {
+    fp4_entry<kMxBlock, true>(), fp4_entry<kMxBlock, false>(), fp4_entry<kNvBlock, true>(), fp4_entry<kNvBlock, false>()};
+
+// Returns whether the tensor and its compact scales are one contiguous row under one amax.
+bool is_flat(const QuantizeProblem& problem) {
+    const PlainMatrix& in = problem.source.plain;
+    const QuantizedPart& out = problem.rowwise;
+    if (problem.grouped.set() || out.layout.swizzled || in.cols % out.layout.block != 0) return false;
+    return (in.row_stride == in.cols || in.matrices * in.rows == 1) && (out.scope_stride == 0 || in.matrices == 1);
 }
 
 void run_fp4(const Context& context, const QuantizeProblem& problem, const Launch& call) {
@@ -195,16 +206,15 @@ void run_fp4(const Context& context, const QuantizeProblem& problem, const Launc
     const PlainMatrix& in = problem.source.plain;
     const QuantizedPart& out = problem.rowwise;
     const Start start = problem.compute_amax ? launch_amax(context, problem, out.amax, nullptr, call) : Start::AfterAll;
-    const bool by_tile = goes_by_tile_fp4(problem);
     const rowwise_fp4::Arguments a{static_cast<const Bf16*>(in.data),
                                    out.codes,
                                    out.scales,
+                                   in.matrices * in.rows * in.cols,
                                    in.row_stride,
                                    out.line_bytes,
                                    out.layout.line_stride,
                                    uint32_t(in.cols),
                                    uint32_t(ceil_div(out.layout.columns, 4)),
-                                   by_tile,
                                    out.layout.swizzled != 0,
                                    problem.nonfinite == Nonfinite::Saturate,
                                    fp4_pairs::is_plain_mxfp4(problem),
@@ -212,11 +222,12 @@ void run_fp4(const Context& context, const QuantizeProblem& problem, const Launc
                                    scale_steps_of(problem),
                                    out.amax,
                                    out.scope_stride,
-                                   RowTiles(problem.grouped, in, out, by_tile ? int32_t(kSwizzleRows) : kWarps)};
-    if (in.matrices * in.rows * in.cols == 0) return;
-    const int64_t across = by_tile ? ceil_div(in.cols, kRequest) * kTileShares : ceil_div(in.cols, kWarpElements);
-    launch(context, fp4_kernels, out.layout.block, "quantize_rowwise", grid_of_rows(across, a.tiles.all), call.stream, a,
-           start);
+                                   RowTiles(problem.grouped, in, out, int32_t(kSwizzleRows))};
+    if (a.elements == 0) return;
+    const bool flat = is_flat(problem);
+    const dim3 grid = flat ? grid_of(ceil_div(a.elements, int64_t(kWarps) * kWarpElements))
+                           : grid_of_rows(ceil_div(in.cols, int64_t(kRequest)) * kTileShares, a.tiles.all);
+    launch(context, fp4_kernels, {out.layout.block, flat}, "quantize_rowwise", grid, call.stream, a, start);
 }
 
 // ---- On the host -----------------------------------------------------------------------------------------------------

@@ -1,10 +1,11 @@
 // The kernel of quantize_rowwise for MXFP4 and NVFP4: the rowwise part alone of aligned BF16, rounded to nearest. A request
 // of a warp is 256 elements of a row, so that codes leave as 128 contiguous bytes.
 //
-// A warp makes four requests of 16 bytes a lane, and a thread block takes neighbouring rows of one matrix or group:
+// A warp makes four requests of 16 bytes a lane, 256 neighbouring elements each. They lie
 //
-//     by row    the requests follow each other in one row: compact scales
-//     by tile   the requests are 32 rows apart, in the same 256 columns: swizzled scales and short rows
+//     flat   one after another, where the tensor and its compact scales are contiguous: the tensor is one row
+//     tiles  in the same 256 columns, one row each, 32 rows apart: the scale words of a warp are neighbours in a swizzled tile.
+//            A thread block has neighbouring rows of one matrix or group
 //
 //                           256 columns            swizzled tile of the first 128 (MX) or 64 (NVFP4), 4 bytes a row
 //              row r          [request 0]            ... | r    r + 32    r + 64    r + 96 | r + 1    r + 33 ...
@@ -29,27 +30,28 @@ namespace mxq::cuda::rowwise_fp4 {
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kRequests = 4;
 constexpr int kCount = Vector<Bf16>::count, kRequest = 32 * kCount, kWarpElements = kRequests * kRequest;
-constexpr int kRowStep = kSwizzleRows / kRequests;  // by tile: from request to request
-constexpr int kTileShares = kRowStep / kWarps;      // by tile: thread blocks of 128 rows
+constexpr int kRowStep = kSwizzleRows / kRequests;  // tiles: from request to request
+constexpr int kTileShares = kRowStep / kWarps;      // tiles: thread blocks of 128 rows
 
 struct Arguments {
     const Bf16* in;
     uint8_t *codes, *scales;
-    int64_t row_stride, line_bytes, scale_stride;  // from row to row
-    uint32_t cols, tile_words;                     // scale words of a row
-    bool by_tile, swizzled;
+    int64_t elements;                              // of all rows
+    int64_t row_stride, line_bytes, scale_stride;  // from a row to the next
+    uint32_t cols, tile_words;                     // of swizzled tiles, in 128 rows
+    bool swizzled;
     bool saturates;     // MX: a maximum ignores NaN
     bool plain;         // MXFP4: codes need no clamping
     int32_t scale_max;  // NVFP4
     ScaleSteps steps;   // MX
     const float* amax;  // NVFP4
     int32_t scope_stride;
-    RowTiles tiles;  // of 128 rows by tile, of kWarps by row
+    RowTiles tiles;  // of 128 rows
 };
 
-// The four vectors of a lane, their destinations, and the scale word that the lane stores: the first four lanes of a word
-// store that of one request each.
-template <int block>
+// The four vectors of a lane, where their codes go, and the scale word that the lane stores: of the lanes of a word each of
+// the first four stores that of one request.
+template <int block, bool flat>
 struct Requests {
     static constexpr int block_lanes = block / kCount, word_lanes = 4 * block_lanes;
 
@@ -59,17 +61,38 @@ struct Requests {
     int existing, stored;        // requests with elements; with codes, padding included
     int scale_bytes;             // of the word
 
-    // Describes the warp's requests from row `in_tile` of a tile and column `first` on.
-    __device__ __forceinline__ Requests(const Arguments& a, const RowTile& tile, int in_tile, uint32_t first) {
-        const uint32_t column = first + threadIdx.x % 32 * kCount;
-        const int left = int(min(a.cols - first, uint32_t(kWarpElements)));
+    // Describes the requests of warp `task` of all.
+    __device__ __forceinline__ Requests(const Arguments& a, int64_t task) requires flat
+        : in_step(kRequest), code_step(kRequest / 2) {
+        const int lane = threadIdx.x % 32, request = word_request();
+        const int left = int(max(min(a.elements - task * kWarpElements, int64_t(kWarpElements)), int64_t(0)));
+        in = a.in + task * kWarpElements + lane * kCount;
+        codes = a.codes + task * (kWarpElements / 2) + lane * (kCount / 2);
+        existing = stored = (left - lane * kCount + kRequest - 1) / kRequest;
+        scale_word = a.scales + task * (kWarpElements / block) + lane / word_lanes * 4 + request * (kRequest / block);
+        scale_bytes = stores_word() ? words_left(left - request * kRequest) : 0;
+    }
+    // Describes those from row `in_tile` of a tile and column `first` on.
+    __device__ __forceinline__ Requests(const Arguments& a, const RowTile& tile, int in_tile, uint32_t first) requires(!flat)
+        : in_step(kRowStep * a.row_stride), code_step(kRowStep * a.line_bytes) {
+        const uint32_t column = first + threadIdx.x % 32 * kCount, row = tile.row + uint32_t(in_tile);
+        const int left = int(min(a.cols - first, uint32_t(kRequest))), request = word_request();
+        const bool has_column = column < a.cols;
         in = a.in + (tile.in_row + in_tile) * a.row_stride + column;
         codes = a.codes + (tile.code_row + in_tile) * a.line_bytes + column / 2;
-        in_step = a.by_tile ? kRowStep * a.row_stride : kRequest;
-        code_step = a.by_tile ? kRowStep * a.line_bytes : kRequest / 2;
-        existing = requests_of(a.by_tile, tile.rows - in_tile, left);
-        stored = requests_of(a.by_tile, tile.padded - in_tile, left);
-        find_scale_word(a, tile, in_tile, first, left);
+        existing = has_column ? requests_of(tile.rows - in_tile) : 0;
+        stored = has_column ? requests_of(tile.padded - in_tile) : 0;
+        const uint32_t word = first / (4 * block) + threadIdx.x % 32 / word_lanes;
+        int count = words_left(left);
+        scale_word = a.scales + tile.scale_byte;
+        if (a.swizzled) {
+            count = count > 0 ? 4 : 0;
+            scale_word += (int64_t(row / kSwizzleRows) * a.tile_words + word) * kSwizzleBytes + in_tile * 16 + request * 4;
+        } else {
+            if (request * kRowStep >= tile.padded - in_tile) count = 0;
+            scale_word += int64_t(row + request * kRowStep) * a.scale_stride + word * 4;
+        }
+        scale_bytes = stores_word() ? count : 0;
     }
     __device__ __forceinline__ bool exists(int i) const { return i < existing; }
     __device__ __forceinline__ void store_codes(int i, uint32_t word) const {
@@ -78,35 +101,16 @@ struct Requests {
     __device__ __forceinline__ void store_word(uint32_t word) const { store_scale_word(scale_word, word, scale_bytes); }
 
 private:
+    static __device__ __forceinline__ bool stores_word() { return threadIdx.x % word_lanes < kRequests; }
     // Returns the request whose scale word the lane stores.
     static __device__ __forceinline__ int word_request() {
         return block == kNvBlock ? threadIdx.x % 2 * 2 + threadIdx.x / 2 % 2 : threadIdx.x % kRequests;
     }
-    // Returns how many requests start inside of so many rows and elements.
-    static __device__ __forceinline__ int requests_of(bool by_tile, int rows, int elements) {
-        elements -= int(threadIdx.x % 32) * kCount;
-        if (rows <= 0 || elements <= 0) return 0;
-        return by_tile ? (rows - 1) / kRowStep + 1 : (elements - 1) / kRequest + 1;
+    // Returns how many scales the lane's word has where a request begins so many elements before the end of its row.
+    static __device__ __forceinline__ int words_left(int elements) {
+        return (elements - int(threadIdx.x) % 32 / word_lanes * (4 * block) + block - 1) / block;
     }
-    __device__ __forceinline__ void find_scale_word(const Arguments& a, const RowTile& tile, int in_tile, uint32_t first,
-                                                    int left) {
-        const uint32_t row = tile.row + uint32_t(in_tile);
-        const int request = word_request(), in_request = int(threadIdx.x) % 32 / word_lanes;
-        const int elements = left - (a.by_tile ? 0 : request * kRequest) - in_request * (4 * block);
-        const int rows = tile.padded - in_tile - (a.by_tile ? request * kRowStep : 0);
-        const uint32_t word = first / (4 * block) + in_request;
-        int count = (elements + block - 1) / block;
-        scale_word = a.scales + tile.scale_byte;
-        if (a.swizzled) {
-            count = count > 0 ? 4 : 0;
-            scale_word += (int64_t(row / kSwizzleRows) * a.tile_words + word) * kSwizzleBytes + in_tile * 16 + request * 4;
-        } else {
-            count = rows > 0 ? count : 0;
-            scale_word += int64_t(row) * a.scale_stride + word * 4 +
-                          request * (a.by_tile ? kRowStep * a.scale_stride : kRequest / block);
-        }
-        scale_bytes = threadIdx.x % word_lanes < kRequests ? count : 0;
-    }
+    static __device__ __forceinline__ int requests_of(int rows) { return rows <= 0 ? 0 : (rows - 1) / kRowStep + 1; }
 };
 
 // ---- Maxima ----------------------------------------------------------------------------------------------------------
@@ -246,15 +250,17 @@ __device__ __forceinline__ float put_mx_scales(const Arguments& a, const Vector<
 
 // ---- The kernel ------------------------------------------------------------------------------------------------------
 
-// A thread block takes neighbouring rows.
-template <int block>
+template <int block, bool flat>
 __global__ void __launch_bounds__(kThreads, 6) quantize_rowwise_fp4_kernel(const __grid_constant__ Arguments a) {
     __shared__ Nvfp4Table table;
-    RowTile tile;
-    if (!find_row_tile(a.tiles, row_of_blocks(), tile)) return wait_for_previous_kernel();
-    const uint32_t warp = threadIdx.x / 32, share = a.by_tile ? blockIdx.x % kTileShares : 0;
-    const uint32_t first = a.by_tile ? blockIdx.x / kTileShares * kRequest : blockIdx.x * kWarpElements;
-    const Requests<block> requests(a, tile, int(share * kWarps + warp), first);
+    const uint32_t warp = threadIdx.x / 32;
+    RowTile tile{};
+    if (!flat && !find_row_tile(a.tiles, row_of_blocks(), tile)) return wait_for_previous_kernel();
+    const auto requests = [&] {
+        if constexpr (flat) return Requests<block, true>(a, block_index() * kWarps + int(warp));
+        const uint32_t in_tile = blockIdx.x % kTileShares * kWarps + warp, first = blockIdx.x / kTileShares * kRequest;
+        if constexpr (!flat) return Requests<block, false>(a, tile, int(in_tile), first);
+    }();
     Vector<Bf16> vectors[kRequests];
 #pragma unroll
     for (int i = 0; i < kRequests; i++)
