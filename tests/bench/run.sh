@@ -43,7 +43,7 @@ refuses() { # text arguments...: exit code 2 and the text on stderr, nothing on 
 }
 check "no rows are asked for" refuses "needs --suite or --verb"
 check "an unknown option" refuses "no option --verbs" --verbs quantize
-check "an unknown suite" refuses "there are formats groups gemm" --suite all-of-it
+check "an unknown suite" refuses "there are formats groups users gemm" --suite all-of-it
 check "an unknown format" refuses "there are f32 f16" --verb quantize --to mxfp7
 check "a scaling that the format has not" refuses "nvfp4 has no scaling 1x32" --verb quantize --to nvfp4:1x32
 check "both parts to dequantize" refuses "reads one part" --verb dequantize --parts both

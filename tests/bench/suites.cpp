@@ -64,8 +64,8 @@ const SuiteLine lines[] = {
      "--verb quantize --to fp8_e4m3:1x128,fp8_e4m3:128x128,fp8_e4m3:row,fp8_e4m3,nvfp4,mxfp4 --parts rowwise,columnwise,both"},
     {"users", "cuda", "--verb quantize --to nvfp4 --option compute_amax --parts rowwise,columnwise,both"},
     {"users", "cuda",
-     "--graph --verb quantize --to mxfp8_e4m3,mxfp8_e5m2,mxfp8_e4m3:32x32,fp8_e4m3,fp8_e4m3:row,fp8_e4m3:1x128,fp8_e4m3:128x128,"
-     "nvfp4,mxfp4 --parts rowwise --shape 1x7168,16x7168,128x7168"},
+     "--graph --verb quantize --to mxfp8_e4m3,mxfp8_e5m2,fp8_e4m3,fp8_e5m2,fp8_e4m3:row,fp8_e4m3:1x128,nvfp4,mxfp4 --parts rowwise"
+     " --shape 1x7168,16x7168,128x7168"},
     {"users", "cuda", "--verb requantize --parts columnwise --groups 0,8,64"},
     {"users", "cuda", "--verb dequantize --from mxfp8_e4m3,nvfp4 --parts rowwise,columnwise --swizzled no,yes"},
     {"users", "cuda", "--verb pad_groups,unpad_groups --from bf16"},

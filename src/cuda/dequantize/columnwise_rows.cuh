@@ -172,6 +172,7 @@ struct ColumnHalves {
 // thread's first on. `whole`: whole vectors are stored, else single elements.
 template <class T, bool whole>
 struct PatchRows {
+    static constexpr int lanes = kTile / Vector<T>::count;  // of one row
     T* out;
     int64_t row_stride;
     int filled, written, left;
@@ -180,13 +181,20 @@ struct PatchRows {
         : out(patch), row_stride(stride), written(min(out_rows, kHalfChunk)), left(columns_left) {
         filled = min(rows, written);
     }
-    // Stores the vector of row i, if i is below `end`.
+    // Stores the vector of row i, if i is below `end`. All lanes of the warp call it.
     __device__ __forceinline__ void store(const Vector<T>& vector, int i, int end) const {
         T* const to = out + i * row_stride;
         if constexpr (whole)
             store_vector_plain(vector, to, left > 0 && i < end);
         else
-            store_vector_narrow(vector, to, i < end ? left : 0);
+            store_vectors_unaligned<T, lanes>(vector, to, i < end ? left + int(threadIdx.x) % lanes * Vector<T>::count : 0);
+    }
+    // Stores +0 in row i, by any lanes of a warp.
+    __device__ __forceinline__ void store_zeros(int i) const {
+        if constexpr (whole)
+            store_vector_plain(Vector<T>{}, out + i * row_stride, left > 0);
+        else
+            store_vector_narrow(Vector<T>{}, out + i * row_stride, left);
     }
 };
 
@@ -227,7 +235,7 @@ __device__ __forceinline__ void store_patch(const PatchRows<T, whole>& to, Scale
         store_rows(to, ColumnScales<T, E>(type, global, words, first_row), rows);
 #pragma unroll 1
     for (int row = 0; row < kHalfChunk; row++)
-        if (row >= to.filled && row < to.written) to.store(Vector<T>{}, row, to.written);
+        if (row >= to.filled && row < to.written) to.store_zeros(row);
 }
 
 }  // namespace mxq::cuda::columnwise

@@ -55,7 +55,7 @@ template <int count, Variant variant>
 struct Requests {
     static constexpr bool by_tile = variant == Variant::ByTile;
     static constexpr int number = variant != Variant::Whole || count == 4 ? 4 : 2;
-    static constexpr int segment_lanes = kSegment / count;
+    static constexpr int segment_lanes = kSegment / count, row_lanes = by_tile ? segment_lanes : 32;  // lanes of one row
     static constexpr int parallel = 32 / segment_lanes;    // segments of a request
     static constexpr int tile_tasks = 32 / parallel;       // by tile: warps of a tile
     static constexpr int row_columns = number * parallel * kSegment;  // by row: columns of a warp
@@ -63,13 +63,13 @@ struct Requests {
 
     int row, column;          // of request 0
     int filled, existing;     // requests with codes; requests that are written
-    int cols;
+    int cols, out_rows;
     int64_t first, step;      // in the output, in elements
 
     // By row: the warp starts at `first_column` of one row. By tile: it is warp `task` of the tile there.
     __device__ __forceinline__ Requests(const PlainMatrix& out, const DequantizeScope& scope, int first_row,
                                         int first_column, int task)
-        : cols(int(out.cols)) {
+        : cols(int(out.cols)), out_rows(scope.out_rows) {
         const int lane = threadIdx.x % 32, segment = lane / segment_lanes;
         row = first_row + (by_tile ? task * parallel + segment : 0);
         column = first_column + (by_tile ? 0 : segment * kSegment) + lane % segment_lanes * count;
@@ -85,6 +85,11 @@ struct Requests {
         return row >= rows || column >= cols ? 0 : int(min((left + each - 1) / each, uint32_t(number)));
     }
     __device__ __forceinline__ bool exists(int i) const { return i < existing; }
+    // Returns how many elements of a written row exist from the vector of its first lane on, in request i.
+    __device__ __forceinline__ int left_of_row(int i) const {
+        const int first = column - int(threadIdx.x) % row_lanes * count + i * column_step;
+        return row + i * row_step < out_rows ? cols - first : 0;
+    }
     __device__ __forceinline__ int valid(int i) const { return exists(i) ? min(cols - column - i * column_step, count) : 0; }
 };
 
@@ -247,12 +252,12 @@ struct LoadedCodes {
     }
 };
 
-// Stores the vector of request i.
+// Stores the vector of request i. All lanes of the warp call it.
 template <class T, Variant variant>
 __device__ __forceinline__ void store_request(const Arguments& a, const Requests<Vector<T>::count, variant>& requests, int i,
                                               const Vector<T>& vector, T* out) {
     if (!kIsWhole<variant> && !a.whole_vectors_out)
-        store_vector_narrow(vector, out, requests.valid(i));
+        store_vectors_unaligned<T, Requests<Vector<T>::count, variant>::row_lanes>(vector, out, requests.left_of_row(i));
     else if constexpr (kIsWhole<variant> && sizeof(T) == 2)
         store_vector_plain(vector, out, requests.exists(i));
     else

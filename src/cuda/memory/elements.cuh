@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "core/problem.h"
+#include "cuda/memory/grid.cuh"
 #include "numerics/convert.h"
 
 namespace mxq::cuda {
@@ -138,6 +139,26 @@ __device__ __forceinline__ void store_vector_narrow(const Vector<T>& vector, T* 
 #pragma unroll
     for (int j = 0; j < Vector<T>::count; j++)
         if (j < valid) bits[j] = StoredBits<T>(vector.words[j / vector.in_word] >> (j % vector.in_word * vector.element_bits));
+}
+
+// Stores the vectors of `lanes` neighbouring lanes, which follow each other in a row of any alignment. `to` is the lane's own
+// vector; `left` elements exist from the first lane's on. Shuffles turn strided stores of elements into contiguous ones: lane l
+// stores elements l, l + lanes, ... of the row. All lanes of the warp call it.
+template <class T, int lanes>
+__device__ __forceinline__ void store_vectors_unaligned(const Vector<T>& vector, T* to, int left) {
+    constexpr int count = Vector<T>::count, in_word = Vector<T>::in_word;
+    const int lane = threadIdx.x % lanes, word = lane % count / in_word, shift = lane % in_word * Vector<T>::element_bits;
+    auto* const row = reinterpret_cast<StoredBits<T>*>(to - lane * count);
+#pragma unroll
+    for (int i = 0; i < count; i++) {
+        uint32_t bits = 0;
+#pragma unroll
+        for (int w = 0; w < 4; w++) {
+            const uint32_t other = __shfl_sync(kAllLanes, vector.words[w], i * (lanes / count) + lane / count, lanes);
+            if (w == word) bits = other;
+        }
+        if (i * lanes + lane < left) row[i * lanes + lane] = StoredBits<T>(bits >> shift);
+    }
 }
 
 }  // namespace mxq::cuda

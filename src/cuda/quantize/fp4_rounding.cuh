@@ -21,6 +21,7 @@ struct ChunkCodes {
 
 struct RoundNearest {
     static constexpr bool chooses = false;  // between two scales
+    static constexpr int most_blocks = 4;   // of an SM, without spills
 
     template <class Draw>
     static __device__ __forceinline__ uint2 codes(const float (&values)[kChunk], float multiplier, const Draw&) {
@@ -37,6 +38,7 @@ __device__ __forceinline__ void put_keys(const QuantizeProblem& p, PhiloxKeys& k
 
 struct RoundStochastic {
     static constexpr bool chooses = false;
+    static constexpr int most_blocks = 4;
 
     // `draw` returns the random words of the chunk.
     template <class Draw>
@@ -84,6 +86,7 @@ __device__ __forceinline__ void add_across_square(Errors& errors) {
 template <bool squared>
 struct RoundFourOverSix : RoundNearest {
     static constexpr bool chooses = true;
+    static constexpr int most_blocks = 3;
 
     // Quantizes a chunk that is a block with this maximum. `unit` is NaN where nothing can be estimated. All lanes of a warp
     // call it.

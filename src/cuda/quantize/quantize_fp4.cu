@@ -211,8 +211,12 @@ __device__ __forceinline__ void load_tile(const Arguments& a, const TileCoord& c
     __syncthreads();
 }
 
+// Thread blocks that share an SM. Four-over-six would spill with four.
+template <class Rounding, class T>
+constexpr int kBlocks = Rounding::most_blocks < kChunkBlocks<T> ? Rounding::most_blocks : kChunkBlocks<T>;
+
 template <class Source, class Rounding, bool nvfp4>
-__global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<typename Source::Element>)
+__global__ void __launch_bounds__(kChunkThreads, kBlocks<Rounding, typename Source::Element>)
     quantize_fp4_kernel(const __grid_constant__ Arguments a) {
     extern __shared__ __align__(128) uint4 memory[];
     auto& shared = *reinterpret_cast<Shared<typename Source::Element>*>(memory);
