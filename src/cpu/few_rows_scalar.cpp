@@ -15,13 +15,20 @@
 namespace mxq::cpu {
 namespace {
 
-// Adds the products of sixteen lanes to their sums, each with one rounding. Without an instruction for that, a
+// Adds the products of so many vectors of sixteen lanes to sums, each with one rounding. Without an instruction for that, a
 // multiplication and an addition give the same bits where products are exact.
 template <bool exact>
-void multiply_add(const float* a, const float* b, float* __restrict sums) {
-    for (int64_t l = 0; l < kLanes; l++)
-        sums[l] =
-            exact && !MXQ_HOST_FUSES ? add_rn(sums[l], multiply_rn(a[l], b[l])) : fused_multiply_add(a[l], b[l], sums[l]);
+void multiply_add(const float* a, const float* b, int vectors, float* __restrict sums) {
+    if constexpr (exact && !MXQ_HOST_FUSES) {
+        for (int64_t l = 0; l < kLanes; l += 4) {
+            Four sum = load_four(sums + l);
+            for (int64_t i = l; i < vectors * kLanes; i += kLanes) sum += load_four(a + i) * load_four(b + i);
+            store_four(sum, sums + l);
+        }
+    } else {
+        for (int v = 0; v < vectors; v++, a += kLanes, b += kLanes)
+            for (int64_t l = 0; l < kLanes; l++) sums[l] = fused_multiply_add(a[l], b[l], sums[l]);
+    }
 }
 
 // A unit of a row of B in its order. Each section of its vectors has a factor for every lane; without sections there are
@@ -35,17 +42,13 @@ struct Unit {
 // Multiplies a unit with all rows.
 template <bool exact>
 void multiply_unit(const Unit& unit, const float* rows, int64_t row_count, float* sums) {
-    const int runs = std::max(1, unit.sections), vectors = kUnitVectors / runs;
-    for (int64_t r = 0; r < row_count; r++, sums += kLanes) {
-        const float* weights = unit.weights;
-        for (int s = 0; s < runs; s++) {
+    const int vectors = kUnitVectors / std::max(1, unit.sections);
+    for (int64_t r = 0; r < row_count; r++, rows += kUnit, sums += kLanes) {
+        if (unit.sections == 0) multiply_add<exact>(rows, unit.weights, kUnitVectors, sums);
+        for (int s = 0; s < unit.sections; s++) {
             float run[kLanes] = {};
-            if (unit.sections == 0) std::copy_n(sums, kLanes, run);
-            for (int v = 0; v < vectors; v++, rows += kLanes, weights += kLanes) multiply_add<exact>(rows, weights, run);
-            if (unit.sections > 0)
-                multiply_add<false>(run, unit.factors[s], sums);
-            else
-                std::copy_n(run, kLanes, sums);
+            multiply_add<exact>(rows + s * vectors * kLanes, unit.weights + s * vectors * kLanes, vectors, run);
+            multiply_add<false>(run, unit.factors[s], 1, sums);
         }
     }
 }
