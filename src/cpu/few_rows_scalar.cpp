@@ -15,13 +15,20 @@
 namespace mxq::cpu {
 namespace {
 
-// Adds the products of sixteen lanes to their sums, each with one rounding. Without an instruction for that, a
+// Adds the products of so many vectors of sixteen lanes to sums, each with one rounding. Without an instruction for that, a
 // multiplication and an addition give the same bits where products are exact.
 template <bool exact>
-void multiply_add(const float* a, const float* b, float* __restrict sums) {
-    for (int64_t l = 0; l < kLanes; l++)
-        sums[l] =
-            exact && !MXQ_HOST_FUSES ? add_rn(sums[l], multiply_rn(a[l], b[l])) : fused_multiply_add(a[l], b[l], sums[l]);
+void multiply_add(const float* a, const float* b, int vectors, float* __restrict sums) {
+    if constexpr (exact && !MXQ_HOST_FUSES) {
+        for (int64_t l = 0; l < kLanes; l += 4) {
+            Four sum = load_four(sums + l);
+            for (int64_t i = l; i < vectors * kLanes; i += kLanes) sum += load_four(a + i) * load_four(b + i);
+            store_four(sum, sums + l);
+        }
+    } else {
+        for (int v = 0; v < vectors; v++, a += kLanes, b += kLanes)
+            for (int64_t l = 0; l < kLanes; l++) sums[l] = fused_multiply_add(a[l], b[l], sums[l]);
+    }
 }
 
 // A unit of a row of B in its order. Each section of its vectors has a factor for every lane; without sections there are
@@ -35,14 +42,13 @@ struct Unit {
 // Multiplies a unit with all rows.
 template <bool exact>
 void multiply_unit(const Unit& unit, const float* rows, int64_t row_count, float* sums) {
+    const int vectors = kUnitVectors / std::max(1, unit.sections);
     for (int64_t r = 0; r < row_count; r++, rows += kUnit, sums += kLanes) {
-        float run[kLanes] = {};
-        const int vectors = unit.sections == 2 ? kUnitVectors / 2 : kUnitVectors;
-        for (int v = 0; v < kUnitVectors; v++) {
-            multiply_add<exact>(rows + v * kLanes, unit.weights + v * kLanes, unit.sections > 0 ? run : sums);
-            if (unit.sections == 0 || (v + 1) % vectors != 0) continue;
-            multiply_add<false>(run, unit.factors[v / vectors], sums);
-            std::fill_n(run, kLanes, 0.0f);
+        if (unit.sections == 0) multiply_add<exact>(rows, unit.weights, kUnitVectors, sums);
+        for (int s = 0; s < unit.sections; s++) {
+            float run[kLanes] = {};
+            multiply_add<exact>(rows + s * vectors * kLanes, unit.weights + s * vectors * kLanes, vectors, run);
+            multiply_add<false>(run, unit.factors[s], 1, sums);
         }
     }
 }
@@ -65,7 +71,10 @@ public:
           reader_(b.part, 1.0f),
           order_(order_of(b.part)),
           has_line_scale_(has_line_scale(b.part)),
-          sections_(b.part.scale_type == ScaleType::E8M0 && order_ == Order::bytes ? 2 : 1) {}
+          sections_(b.part.scale_type == ScaleType::E8M0 && order_ == Order::bytes ? 2 : 1) {
+        for (int s = 0; s < 2; s++)
+            for (int64_t l = 0; l < kLanes; l++) factor_of_lane_[s][l] = code_at(order_, s * kUnitVectors / 2, l) / kSixteen;
+    }
 
     void multiply(uint8_t* unsafe) const {
         for (int64_t line = 0; line < b_.count; line++) {
@@ -122,7 +131,9 @@ private:
         unit.sections = sections;
         for (int64_t begin = 0; begin < depth; begin += kGemmDepth) {
             const int64_t k = pass_.k + at + begin, count = least(kGemmDepth, depth - begin), whole = round_up(count, kUnit);
-            if (factors)
+            if (b_.part.scale_type == ScaleType::None)
+                reader_.load_numbers(line_of(b_.part, 0, line, k), count, values);
+            else if (factors)
                 reader_.decode(line_of(b_.part, 0, line, k), count, ones, 1.0f, values);
             else
                 reader_.read(line, k, count, values);
@@ -131,7 +142,7 @@ private:
                 arrange(order_, values + i, unit.weights);
                 for (int s = 0; s < sections; s++)
                     for (int64_t l = 0; l < kLanes; l++)
-                        unit.factors[s][l] = factors[(begin + i + code_at(order_, s * kUnitVectors / 2, l)) / kSixteen];
+                        unit.factors[s][l] = factors[(begin + i) / kSixteen + factor_of_lane_[s][l]];
                 const auto multiply = exact ? multiply_unit<true> : multiply_unit<false>;
                 multiply(unit, pass_.rows + (at + begin + i) * pass_.row_count, pass_.row_count, sums);
             }
@@ -143,7 +154,8 @@ private:
     const OperandReader reader_;
     const Order order_;
     const bool has_line_scale_;
-    const int sections_;  // of a unit of codes with factors
+    const int sections_;                 // of a unit of codes with factors
+    int64_t factor_of_lane_[2][kLanes];  // of a section: which factor of a unit
 };
 
 // Implements FewRowsKernels::prepare.
