@@ -18,9 +18,6 @@
 namespace mxq::cuda {
 namespace {
 
-// Neighbouring thread blocks take so many tiles below each other, so that they write neighbouring parts of the same columns.
-constexpr uint32_t kRowTiles = 2;
-
 template <class From, class To>
 __global__ void __launch_bounds__(kTransposeThreads, kTransposeBlocks)
     requantize_transpose_kernel(const __grid_constant__ TransposeArguments a) {
@@ -28,8 +25,7 @@ __global__ void __launch_bounds__(kTransposeThreads, kTransposeBlocks)
     auto& shared = *reinterpret_cast<TransposeShared*>(memory);
     const QuantizeProblem& p = a.problem;
     TileCoord coord;
-    const uint32_t line = row_of_blocks() * kRowTiles + blockIdx.x % kRowTiles;
-    if (!find_tile(a.tiles, p.grouped, line, blockIdx.x / kRowTiles, shared.group, coord)) return;
+    if (!find_tile(a.tiles, p.grouped, shared.group, coord)) return;
     start_code_copy(p, coord, shared);
     if (threadIdx.x < 3) describe_part(p, coord, shared.group, int(threadIdx.x), shared.parts);
     __syncthreads();
@@ -90,8 +86,8 @@ Reason declines(const Context& context, const QuantizeProblem& p) {
 void run(const Context& context, const QuantizeProblem& p, const Launch& call) {
     const TransposeArguments a{Tiles(p), scale_steps_of(p), p};
     if (a.tiles.count() == 0) return;
-    const dim3 grid = grid_of_rows(a.tiles.across * kRowTiles, ceil_div(a.tiles.matrices * a.tiles.down, int64_t(kRowTiles)));
-    launch(context, kernels, {p.source.quantized.element, p.format->element}, "requantize_transpose", grid, call.stream, a);
+    launch(context, kernels, {p.source.quantized.element, p.format->element}, "requantize_transpose", a.tiles.grid(), call.stream,
+           a);
 }
 
 void load(const Context&) { load_kernels(kernels); }

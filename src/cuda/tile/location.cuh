@@ -46,13 +46,12 @@ struct TileCoord {
     }
 };
 
-// Finds a tile by its row and column of tiles; false: there is none. All threads of the block call it.
-__device__ __forceinline__ bool find_tile(const Tiles& tiles, const GroupedRows& grouped, uint32_t line, uint32_t column,
-                                          Group& group, TileCoord& coord) {
-    const uint32_t matrices = uint32_t(tiles.matrices), down = uint32_t(tiles.down);
+// Finds the tile of a thread block of Tiles::grid(); false: there is none. All threads of the block call it.
+__device__ __forceinline__ bool find_tile(const Tiles& tiles, const GroupedRows& grouped, Group& group, TileCoord& coord) {
+    const uint32_t line = row_of_blocks(), matrices = uint32_t(tiles.matrices), down = uint32_t(tiles.down);
     if (line >= matrices * down || tiles.across == 0) return false;
     const uint32_t matrix = matrices == 1 ? 0 : line / down;
-    coord.col = int64_t(column) * kTile;
+    coord.col = int64_t(blockIdx.x) * kTile;
     coord.matrix = coord.scope = matrix;
     coord.row = int64_t(line - matrix * down) * kTile;
     coord.rows = tiles.rows;
@@ -62,11 +61,6 @@ __device__ __forceinline__ bool find_tile(const Tiles& tiles, const GroupedRows&
     coord.row = int64_t(line - group.first_group_tile) * kTile;
     coord.rows = group.rows;
     return group.exists();
-}
-
-// Finds the tile of a thread block of Tiles::grid().
-__device__ __forceinline__ bool find_tile(const Tiles& tiles, const GroupedRows& grouped, Group& group, TileCoord& coord) {
-    return find_tile(tiles, grouped, row_of_blocks(), blockIdx.x, group, coord);
 }
 
 // Returns the start of a tile's group in the source or in a part; zeros without groups.
