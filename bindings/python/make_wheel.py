@@ -20,7 +20,7 @@ C_LIBRARY = re.compile(r"lib(c|m|dl|rt|pthread|gcc_s)\.so\.\d+|ld-linux.*\.so\.\
 
 
 def needs(library: Path) -> set:
-    """The shared libraries that a library needs beside the C library."""
+    """The shared libraries that a library needs, other than the C library."""
     text = subprocess.run(["readelf", "-d", library], check=True, capture_output=True, text=True).stdout
     return {name for name in re.findall(r"\(NEEDED\).*\[(.*)\]", text) if not C_LIBRARY.fullmatch(name)}
 

@@ -186,20 +186,20 @@ static inline mxq_status mxq_dlpack_create_tensor(const DLTensor* source, mxq_de
     return status;
 }
 
-/* Codes or scales of a part: where they are, and the bytes from a line to the next and from an expert to the next; 0: one
- * after another. */
+/* Codes or scales of a part: their address, and the bytes from a row (line) to the next and from an expert to the next; 0:
+ * contiguous. */
 typedef struct mxq_dlpack_piece {
     void* data;
-    uint64_t bytes; /* from the first line to the end of the last */
+    uint64_t bytes; /* from the first row to the end of the last */
     int64_t line, expert;
 } mxq_dlpack_piece;
 
-/* Reads the codes or scales of `experts` times `lines` lines. Elements of a line follow one another; lines, experts or both may
- * lie apart. */
+/* Reads the codes or scales of `experts` times `lines` rows. Elements of a row are contiguous; rows, experts or both may have
+ * strides. */
 static inline mxq_status mxq_dlpack_find_piece(const DLTensor* source, mxq_device device_type, int32_t ordinal, int64_t experts,
                                                int64_t lines, mxq_dlpack_piece* piece, char* message) {
     const int64_t most = (int64_t)1 << 52;
-    int64_t width = 1, sizes[2] = {1, 1}, steps[2] = {0, 0}, span; /* of what lies apart, lines before experts */
+    int64_t width = 1, sizes[2] = {1, 1}, steps[2] = {0, 0}, span; /* of what has strides, rows before experts */
     int32_t i, apart = 0, bits, is_experts;
     mxq_status status = mxq_dlpack_check(source, device_type, ordinal, message);
     if (status) return status;
@@ -226,7 +226,7 @@ static inline mxq_status mxq_dlpack_find_piece(const DLTensor* source, mxq_devic
     }
     if (apart == 0) return mxq_dlpack_memory(source, device_type, ordinal, &piece->data, &piece->bytes, message);
     bits = source->dtype.bits;
-    is_experts = apart == 1 && experts > 1 && sizes[0] == experts; /* whose lines follow one another */
+    is_experts = apart == 1 && experts > 1 && sizes[0] == experts; /* whose rows are contiguous */
     if (apart == 2 ? sizes[0] != lines || sizes[1] != experts
                    : !is_experts && (lines > most / (experts > 0 ? experts : 1) || sizes[0] != experts * lines))
         return mxq_dlpack_refuse(message,
@@ -255,9 +255,9 @@ static inline mxq_status mxq_dlpack_name(mxq_status status, const char* name, ch
 }
 
 /* Sets the codes and scales of a part of a quantized tensor, of any type: as bytes or in the types of a framework. Where both
- * are compact it does what mxq_tensor_set_part does. Where lines or experts lie apart, as those of a slice do, it also sets the
- * strides of mxq_tensor_set_strides; a DLTensor that these do not describe is refused. Strides that the part had are replaced.
- * Set scaling, layout and scope before. Whether the bytes are large enough is found by the verb. */
+ * are compact it does what mxq_tensor_set_part does. Where rows or experts have strides, as those of a slice do, it also sets
+ * the strides of mxq_tensor_set_strides; a DLTensor that these do not describe is refused. Strides that the part had are
+ * replaced. Set scaling, layout and scope before. Whether the bytes are large enough is found by the verb. */
 static inline mxq_status mxq_dlpack_set_part(mxq_tensor* tensor, mxq_part part, const DLTensor* codes, const DLTensor* scales,
                                              mxq_device device_type, int32_t ordinal, char* message) {
     mxq_dlpack_piece of_codes = {NULL, 0, 0, 0}, of_scales = {NULL, 0, 0, 0};

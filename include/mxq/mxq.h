@@ -25,8 +25,8 @@
  *                 can access. This is not checked: an address that the device cannot access is a CUDA error that ends the
  *                 CUDA context. Pointers given to a CPU context are host pointers. A buffer that is written may not overlap
  *                 another buffer of the call.
- *   Threads       A context may be used from many threads at once, also from threads with a stack of 64 KiB on the CPU. A
- *                 descriptor or options object may be read by many calls at once, but not while a setter changes it.
+ *   Threads       Many threads may use a context concurrently, also threads with a stack of 64 KiB on the CPU. A
+ *                 descriptor or options object may be read by concurrent calls, but not while a setter changes it.
  *   Streams       `stream` is a cudaStream_t on a CUDA context (NULL: the legacy default stream) and must be NULL on a
  *                 CPU context, whose calls are synchronous. CUDA calls enqueue and return: they do not synchronise,
  *                 allocate device memory or read it from the host, and may be captured in a CUDA graph, the first
@@ -132,8 +132,8 @@ typedef void (*mxq_log_callback)(void* user, mxq_log_level level, const char* li
 /* Gives the lines up to `level` to the callback instead of writing them to stderr; MXQ_LOG then means nothing. It holds for the
  * whole process, as MXQ_LOG does and stderr is: a program has one log, whichever of its parts use the library. The callback is
  * called by the thread that calls a verb, before its work begins and while no lock is held, so that it may call the library;
- * lines of its own calls come to it as well. Several threads may call it at once. A call that began before may still use the
- * callback that was set before. NULL with MXQ_LOG_OFF and NULL (default): lines go to stderr as MXQ_LOG says. */
+ * lines of its own calls come to it as well. Several threads may call it concurrently. A call that began before may still use
+ * the callback that was set before. NULL with MXQ_LOG_OFF and NULL (default): lines go to stderr as MXQ_LOG says. */
 MXQ_API mxq_status mxq_set_log_callback(mxq_log_callback callback, mxq_log_level level, void* user);
 
 /* ---- Formats ------------------------------------------------------------------------------------------------------ */
@@ -163,8 +163,8 @@ typedef int32_t mxq_scaling;
 #define MXQ_SCALING_1X128 3   /* MX, FP8: 128 neighbours along the part's contraction */
 #define MXQ_SCALING_128X128 4 /* MX, FP8: square tiles */
 #define MXQ_SCALING_1X16 5    /* NVFP4 (default): 16 neighbours along the part's contraction */
-#define MXQ_SCALING_16X16 6   /* NVFP4: square tiles, their scale stored for each of the 16 lines */
-#define MXQ_SCALING_ROW 7     /* MX, FP8: a whole line of the part: a row (rowwise), a column (columnwise); with groups the
+#define MXQ_SCALING_16X16 6   /* NVFP4: square tiles, their scale stored for each of the 16 rows of codes */
+#define MXQ_SCALING_ROW 7     /* MX, FP8: a whole row (rowwise) or column (columnwise) of the matrix; with groups the
                                  group's part of a column */
 #define MXQ_SCALING_TENSOR 8  /* FP8 (default): the whole tensor, or an expert or group of it */
 
@@ -210,15 +210,15 @@ MXQ_API mxq_status mxq_context_options_set_threads(mxq_context_options* options,
 MXQ_API mxq_status mxq_context_options_set_own_threads(mxq_context_options* options, int32_t own);
 
 /* A host's own way to run tasks on its threads: calls task(data, index) for each index from 0 to count - 1, on any threads, in
- * any order, at once or one after another, and returns when all calls have returned. It may leave tasks out: the calling thread
- * then does the work. It must not throw. */
+ * any order, concurrently or one after another, and returns when all calls have returned. It may leave tasks out: the calling
+ * thread then does the work. It must not throw. */
 typedef void (*mxq_task)(void* data, int32_t index);
 typedef void (*mxq_parallel_for)(void* user, int32_t count, mxq_task task, void* data);
 
 /* Runs the work of the CPU backend on threads of the host: the context starts none. parallel_for gets `user`, and a count of 2
  * up to the number of mxq_context_options_set_threads. It is called by the thread that calls a verb, once or more for a call,
  * and not at all for little work or in a forked child, where the calling thread does the work. When several threads call verbs,
- * it is called by several threads at once; tasks never wait for one another. It must be callable as long as the context lives.
+ * several threads call it concurrently; tasks never wait for one another. It must be callable as long as the context lives.
  * The bytes, products too, are the same for any pool. Cannot be combined with threads of its own: the setter that is called
  * second is refused. NULL with NULL (default): the library's threads. */
 MXQ_API mxq_status mxq_context_options_set_parallel_for(mxq_context_options* options, mxq_parallel_for parallel_for,
@@ -273,7 +273,8 @@ MXQ_API const char* mxq_context_cublaslt(const mxq_context* context);
  * experts, each expert's matrices follow one another, codes (experts, cols, rows) for the columnwise part. A partial last block
  * uses the elements that exist.
  *
- * Codes of 8 bits are bytes. Every line of codes starts on a byte and has ceil(codes * bits / 8) of them, unused bits 0:
+ * Codes of 8 bits are bytes. Every row of codes, a `line` in the names of arguments, starts on a byte and has ceil(codes *
+ * bits / 8) of them, unused bits 0:
  *
  *     4 bits   two a byte, the even element in the low half
  *     6 bits   four in three bytes: element i in bits 6 i .. 6 i + 5 of a little-endian 24-bit word
@@ -282,7 +283,7 @@ MXQ_API const char* mxq_context_cublaslt(const mxq_context* context);
  *
  *     1X32, 1X16, 1X128     (R, ceil(C / block))
  *     32X32, 128X128        (ceil(R / tile), ceil(C / tile)): the columnwise matrix is the transpose of the rowwise one
- *     16X16 (NVFP4)         as 1X16: a tile's scale stands at each of its 16 lines
+ *     16X16 (NVFP4)         as 1X16: a tile's scale is stored for each of its 16 rows
  *     ROW                   (R)
  *     TENSOR                one, or one for each expert or group (mxq_tensor_set_scope)
  *
@@ -290,7 +291,7 @@ MXQ_API const char* mxq_context_cublaslt(const mxq_context* context);
  *
  *     MX, NVFP4   the (R, ceil(C / 32)) (NVFP4: 16) matrix of bytes in tiles of 128 x 4: scale (i, j) is byte
  *                 ((i / 128) * ceil(ceil(C / 32) / 4) + j / 4) * 512 + (i % 32) * 16 + (i % 128) / 32 * 4 + j % 4; bytes
- *                 that belong to no scale are zero. A coarser tile's byte stands at every position that it covers, so that
+ *                 that belong to no scale are zero. A coarser tile's byte is stored at every position that it covers, so that
  *                 whatever reads 1X32 scales also reads 32X32, 1X128, 128X128 and ROW. Verbs that read such a tensor do not
  *                 check that the byte is the same over the whole tile.
  *     FP8         1X128: (ceil(C / 128), R). 128X128: (ceil(R / 128), ceil(C / 128) rounded up to a multiple of 4 with +0).
@@ -299,9 +300,9 @@ MXQ_API const char* mxq_context_cublaslt(const mxq_context* context);
  * With experts, each expert's matrix is padded by itself.
  *
  * An address must be a multiple of its element's size. Fast kernels want more, and others take over where it is missing: data,
- * codes and scales at multiples of 16 bytes (mxq_tensor_set_memory gives 256), and lines of whole 16 bytes: the row stride of
- * a plain tensor, and a line of codes. With groups, columnwise lines have them if the columnwise alignment is at least 16 codes
- * of 8 bits, 64 of 6 or 32 of 4 (more than NVFP4's default). */
+ * codes and scales at multiples of 16 bytes (mxq_tensor_set_memory gives 256), and rows of a multiple of 16 bytes: the row
+ * stride of a plain tensor, and a row of codes. With groups, columnwise parts have these if the columnwise alignment is at
+ * least 16 codes of 8 bits, 64 of 6 or 32 of 4 (more than NVFP4's default). */
 typedef struct mxq_tensor_s mxq_tensor;
 
 typedef int32_t mxq_part;
@@ -337,8 +338,8 @@ MXQ_API mxq_status mxq_tensor_set_swizzled(mxq_tensor* tensor, int32_t swizzled)
 
 /* Elements from one row to the next, at least cols (default cols). For plain tensors; the codes and scales of quantized ones
  * have mxq_tensor_set_strides. Nothing behind the last row's cols is touched: the tensor has (experts * rows - 1) * row stride
- * + cols elements, none if it is empty. Tensors of equal strides in bytes may lie side by side in one buffer, column range
- * beside column range: only shared elements overlap. */
+ * + cols elements, none if it is empty. Tensors of equal strides in bytes may be column ranges of one buffer: only shared
+ * elements overlap. */
 MXQ_API mxq_status mxq_tensor_set_row_stride(mxq_tensor* tensor, int64_t elements);
 
 /* Data of a plain tensor. `bytes` is how much may be accessed from `data`. NULL with 0 clears the pointer. NULL with more is
@@ -349,11 +350,11 @@ MXQ_API mxq_status mxq_tensor_set_data(mxq_tensor* tensor, void* data, uint64_t 
  * and each replaces the other. */
 MXQ_API mxq_status mxq_tensor_set_const_data(mxq_tensor* tensor, const void* data, uint64_t bytes);
 
-/* Data of a plain tensor as one address for each expert, for experts that do not lie in one piece, as in a checkpoint that has
+/* Data of a plain tensor as one address for each expert, for experts that are not contiguous, as in a checkpoint that has
  * a tensor for each, or as halves of larger tensors. `data` is an array of `count` addresses in memory of the context's device;
  * `count` is the number of experts, and each address has `bytes` bytes from there on: rows one row stride apart, and no stride
  * between experts. mxq_tensor_required_bytes then tells the bytes of one expert, and mxq_tensor_total_bytes still those of all
- * in one piece. The array must stay until the work is done. Experts without rows have addresses too. Such data are only read,
+ * together. The array must stay until the work is done. Experts without rows have addresses too. Such data are only read,
  * by mxq_quantize, mxq_amax, mxq_convert and products; verbs refuse to write them (INVALID_ARGUMENT). All implementations of
  * the CPU take a list; others decline by name in the plan, and on CUDA none takes one yet. It replaces mxq_tensor_set_data and
  * mxq_tensor_set_memory, and the other way round. 3-D tensors only; a NULL array with 0 bytes serves queries. */
@@ -362,7 +363,7 @@ MXQ_API mxq_status mxq_tensor_set_data_list(mxq_tensor* tensor, int64_t count, c
 /* Codes and scales of one part of a quantized tensor, each with its byte extent. The part is then declared: a quantize
  * into this tensor writes it, and writes both from one read of the input where both are declared. NULL pointers
  * with 0 bytes declare a part for sizes and queries, which need no memory. While no part is declared, a query assumes the
- * part that it needs (rowwise where either would do). A verb that only reads the tensor writes neither, so that both may lie
+ * part that it needs (rowwise where either would do). A verb that only reads the tensor writes neither, so that both may be
  * in memory that is mapped for reading. An extent may be larger than needed; whether the bytes are those of the scaling and
  * the layout that were set, the library cannot see. */
 MXQ_API mxq_status mxq_tensor_set_part(mxq_tensor* tensor, mxq_part part, void* codes, uint64_t code_bytes, void* scales,
@@ -373,11 +374,11 @@ MXQ_API mxq_status mxq_tensor_set_part(mxq_tensor* tensor, mxq_part part, void* 
 MXQ_API mxq_status mxq_tensor_set_const_part(mxq_tensor* tensor, mxq_part part, const void* codes, uint64_t code_bytes,
                                              const void* scales, uint64_t scale_bytes);
 
-/* Codes and scales of a part as one address for each expert, for experts that do not lie in one piece, as in a checkpoint that
+/* Codes and scales of a part as one address for each expert, for experts that are not contiguous, as in a checkpoint that
  * has a tensor for each. `codes` and `scales` are arrays of `count` addresses in memory of the context's device; `count` is the
  * number of experts, and each address has code_bytes or scale_bytes from there on. mxq_tensor_required_bytes then tells the
- * bytes of one expert, and mxq_tensor_total_bytes still those of all in one piece. Both arrays must stay until the work is
- * done. Line strides are those of each expert; there are no expert strides. TENSOR scales need MXQ_SCOPE_EXPERT; the amax or
+ * bytes of one expert, and mxq_tensor_total_bytes still those of all together. Both arrays must stay until the work is
+ * done. Row strides are those of each expert; there are no expert strides. TENSOR scales need MXQ_SCOPE_EXPERT; the amax or
  * decode scales of NVFP4 stay one array. Experts without rows have addresses too. Such a part is only read, by
  * mxq_dequantize, mxq_requantize and products; verbs refuse to write it (INVALID_ARGUMENT). All implementations of the CPU take
  * a list; others decline by name in the plan, and on CUDA none takes one yet. It replaces mxq_tensor_set_part and
@@ -385,18 +386,18 @@ MXQ_API mxq_status mxq_tensor_set_const_part(mxq_tensor* tensor, mxq_part part, 
 MXQ_API mxq_status mxq_tensor_set_part_list(mxq_tensor* tensor, mxq_part part, int64_t count, const void* const* codes,
                                             uint64_t code_bytes, const void* const* scales, uint64_t scale_bytes);
 
-/* Distances in bytes inside of a part that is a piece of something larger: from one line of codes to the next, from one
- * expert's codes to the next expert's, from one row of the compact scales to the next, and from one expert's scales to the
- * next expert's. 0 (default): one after another; experts then are as many line strides apart as they have lines. Columns
- * [k, k + K) of rowwise MXFP8 weights (N, K_all), k and K_all multiples of 32, are read where they lie with their addresses
- * moved by k codes and k / 32 scales and with the strides (K_all, 0, K_all / 32, 0); of MXFP4 weights with k / 2 and K_all / 2
- * for the codes. Where K_all is no multiple of 32, rows of scales are ceil(K_all / 32) bytes apart. `gate` beside `up` in codes
- * (experts, 2 N, K) has an expert stride of 2 N K. Nothing looks at whether lines of different experts overlap, since
- * they are only read. A stride is at least one line, and a multiple of 4 for fp32 scales; it is compared with the scaling, the
- * layout and the scope that the tensor has, so set those before strides. Lines of different experts may alternate. What lies
- * between lines is not touched. mxq_tensor_required_bytes counts from the first line to the end of the last.
+/* Strides in bytes of a part that is a slice of something larger: from one row of codes (code_line) and from one row of the
+ * compact scales (scale_line) to the next, and from one expert's codes and scales to the next expert's. Rows of a columnwise
+ * part are its K-major rows, one for each column. 0 (default): contiguous; experts then follow their rows. Columns [k, k + K)
+ * of rowwise MXFP8 weights (N, K_all), k and K_all multiples of 32, are read in place, with their addresses moved by k codes
+ * and k / 32 scales and with the strides (K_all, 0, K_all / 32, 0); of MXFP4 weights with k / 2 and K_all / 2 for the codes.
+ * Where K_all is no multiple of 32, rows of scales are ceil(K_all / 32) bytes apart. `gate` of a `gate_up` in codes (experts, 2
+ * N, K) has an expert stride of 2 N K. Rows of different experts may overlap, since they are only read. A stride is at least
+ * one row, and a multiple of 4 for fp32 scales; it is compared with the scaling, the layout and the scope that the tensor has,
+ * so set those before strides. Rows of different experts may alternate. Bytes between rows are not touched.
+ * mxq_tensor_required_bytes counts from the first row to the end of the last.
  *
- * Swizzled and TENSOR scales have no line stride; TENSOR ones have an expert stride with MXQ_SCOPE_EXPERT. 2-D tensors have no
+ * Swizzled and TENSOR scales have no row stride; TENSOR ones have an expert stride with MXQ_SCOPE_EXPERT. 2-D tensors have no
  * expert strides, and groups none at all (INVALID_ARGUMENT). Parts with strides are only read, by mxq_dequantize,
  * mxq_requantize, the products and, but not from a list, mxq_swizzle_scales and mxq_unswizzle_scales. All implementations of
  * the CPU take them; others decline by name in the plan, and on CUDA none takes strides yet. No verb writes such a part
@@ -442,14 +443,15 @@ MXQ_API mxq_status mxq_tensor_clear_part(mxq_tensor* tensor, mxq_part part);
  * Two tensors of a call have the same groups where type and count are equal and ends is the same address. On a CPU context
  * ends may also be two arrays of equal values, which the verb compares and a query, which reads no memory, takes for equal.
  *
- * Compact scales follow the codes. Square tiles (but NVFP4's) restart at each group: tile row sum over h < g of ceil(m_h /
- * t). Columnwise ROW scales are (count, cols). Swizzled scales of a group are a matrix of their own, of its rows or, for the
- * columnwise part, of cols lines, in tiles as ever; they follow those of the group before, and all their bytes are written. */
+ * Compact scales follow the codes. Square tiles (but NVFP4's) restart at each group: tile row sum over h < g of ceil(m_h / t).
+ * Columnwise ROW scales are (count, cols). Swizzled scales of a group are a matrix of their own, of its rows or, for the
+ * columnwise part, of cols rows of codes, in tiles as ever; they follow those of the group before, and all their bytes are
+ * written. */
 MXQ_API mxq_status mxq_tensor_set_groups(mxq_tensor* tensor, const void* ends, uint64_t bytes, mxq_type ends_type,
                                          int32_t count);
 
 /* 1: every row belongs to a group, so the last end must be `rows`; a call refuses other ends where the host can read them:
- * on a CPU context, and those of mxq_tensor_set_host_ends. It finds starts or sizes that were given in place of ends. 0
+ * on a CPU context, and those of mxq_tensor_set_host_ends. It finds starts or sizes that were given instead of ends. 0
  * (default): rows may follow the last end. Stays when the groups change; without groups it means nothing. 2-D tensors only.
  */
 MXQ_API mxq_status mxq_tensor_set_groups_cover_rows(mxq_tensor* tensor, int32_t cover);
@@ -483,8 +485,8 @@ MXQ_API mxq_status mxq_tensor_set_amax(mxq_tensor* tensor, mxq_part part, float*
 /* Bytes that the amax of a part takes; 0 for a format without amax. */
 MXQ_API mxq_status mxq_tensor_required_amax_bytes(const mxq_tensor* tensor, mxq_part part, uint64_t* bytes);
 
-/* NVFP4: the decode scale amax / (6 * scale_max) of a part, as checkpoints store it. Verbs that read the part use it in
- * place of the amax; a part that has one of the two refuses the other. A quantize into the part refuses it: it needs an amax.
+/* NVFP4: the decode scale amax / (6 * scale_max) of a part, as checkpoints store it. Verbs that read the part use it
+ * instead of the amax; a part that has one of the two refuses the other. A quantize into the part refuses it: it needs an amax.
  * As many as amaxes, on the device. NULL clears it. */
 MXQ_API mxq_status mxq_tensor_set_decode_scale(mxq_tensor* tensor, mxq_part part, const float* scale, uint64_t bytes);
 
@@ -504,8 +506,8 @@ MXQ_API mxq_status mxq_tensor_set_hadamard(mxq_tensor* tensor, mxq_part part, in
  * (default): mxq_quantize makes it from the amax of its input (current scaling). */
 MXQ_API mxq_status mxq_tensor_set_quantization_scale(mxq_tensor* tensor, const float* scale, uint64_t bytes);
 
-/* How far one amax, decode scale, quantization scale or TENSOR scale reaches. The first three are refused with TENSOR where they
- * have the bytes of one for each expert or group. */
+/* How far one amax, decode scale, quantization scale or TENSOR scale reaches. The first three are refused with TENSOR where
+ * they have the bytes of one for each expert or group. */
 typedef int32_t mxq_scope;
 
 #define MXQ_SCOPE_TENSOR 1 /* default: one for the whole tensor */
@@ -580,7 +582,7 @@ MXQ_API uint64_t mxq_tensor_describe(const mxq_tensor* tensor, char* buffer, uin
 
 /* Options of quantize and all other verbs but products. NULL means defaults. Options that mean nothing to a call are refused
  * (INVALID_ARGUMENT): those of another verb, format or scaling, a Hadamard transform of a part that out does not declare,
- * epsilon and powers of two beside a given quantization scale. Options that were set to their default are refused alike, but
+ * epsilon and powers of two with a given quantization scale. Options that were set to their default are refused alike, but
  * NONE, 0 and NULL, where they are the default, take an option back. mxq_amax takes all that the quantize after it takes. */
 typedef struct mxq_quantize_options_s mxq_quantize_options;
 
@@ -694,8 +696,8 @@ MXQ_API mxq_status mxq_gemm_options_set_bias(mxq_gemm_options* options, mxq_form
  * remain. 0 (default): the best implementation. */
 MXQ_API mxq_status mxq_gemm_options_set_exact_products(mxq_gemm_options* options, int32_t exact);
 
-/* Leaves multiprocessors of a GPU to other work, such as communication on another stream: the product takes at most `count` of
- * them, 1 to 1024; 0 (default): all. D keeps its bound; where multiprocessors share a sum, its bits may be others. Who cannot
+/* Leaves SMs of a GPU to other work, such as communication on another stream: the product takes at most `count` of
+ * them, 1 to 1024; 0 (default): all. D keeps its bound; where SMs share a sum, its bits may be others. Who cannot
  * keep to it declines; cuBLASLt takes it as the target of its choice. A CPU context refuses it (UNSUPPORTED). */
 MXQ_API mxq_status mxq_gemm_options_set_sm_count(mxq_gemm_options* options, int32_t count);
 
@@ -728,7 +730,8 @@ typedef struct mxq_plan_s mxq_plan;
 MXQ_API const char* mxq_plan_implementation(const mxq_plan* plan);
 
 /* Why this implementation would run: "" for the best one of all; "name: reason; name, name: reason" for the better ones of the
- * context's device type that declined; or who asked for it; and if b is read across. Lives as long as the plan; "" for NULL. */
+ * context's device type that declined; or who asked for it; and whether b is read transposed. Lives as long as the plan; "" for
+ * NULL. */
 MXQ_API const char* mxq_plan_reason(const mxq_plan* plan);
 
 /* Bytes of workspace that the verb needs, at an address that is a multiple of 256. Its content does not matter before the
@@ -743,7 +746,7 @@ typedef int32_t mxq_bound;
 #define MXQ_BOUND_EXACT_PRODUCTS 1   /* products of two values are exact, sums are rounded to fp32 */
 #define MXQ_BOUND_FP8_TENSOR_CORES 2 /* products of two codes are exact, FP8 tensor cores cut the sums of 32 products */
 #define MXQ_BOUND_REBASED 3          /* the same, after MX operands were given wider scales, which rounds small codes */
-#define MXQ_BOUND_REBASED_GUARDED 4  /* the same, but blocks far below those beside them keep scales of their own */
+#define MXQ_BOUND_REBASED_GUARDED 4  /* the same, but blocks far below their neighbours keep scales of their own */
 #define MXQ_BOUND_BLACKWELL_TENSOR_CORES 5 /* products of two codes are exact; not measured: how FP8 and FP4 tensor cores sum */
 
 /* The class of bound of the implementation that would run, MXQ_BOUND_*; MXQ_BOUND_NONE for NULL. */
@@ -830,7 +833,7 @@ MXQ_API mxq_status mxq_unpad_groups_query(mxq_context* context, const mxq_quanti
 /* Copy the scales of in (compact) to out (swizzled), or back. Both have the same format, scaling and shape, declare the same
  * parts with the same Hadamard transforms, and with groups have the same groups and alignments. Codes are neither read nor
  * written, so their pointers may be NULL. Every byte of out's scales is written, padding as 0 (of groups with rows every byte
- * of their tiles, of others compact columnwise ROW scales, as 0). A coarser tile's or line's byte is read where it begins. */
+ * of their tiles, of others compact columnwise ROW scales, as 0). A coarser tile's or row's byte is read where it begins. */
 MXQ_API mxq_status mxq_swizzle_scales(mxq_context* context, const mxq_quantize_options* options, const mxq_tensor* in,
                                       const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream);
 MXQ_API mxq_status mxq_swizzle_scales_query(mxq_context* context, const mxq_quantize_options* options,
@@ -845,20 +848,20 @@ MXQ_API mxq_status mxq_unswizzle_scales_query(mxq_context* context, const mxq_qu
 /* Multiplies: D = alpha op(A) op(B) + beta D + bias, by default D = op(A) op(B); on Hopper GPUs it rounds small codes of MX
  * operands first (MXQ_BOUND_REBASED, MXQ_BOUND_REBASED_GUARDED), unless mxq_gemm_options_set_exact_products or
  * mxq_gemm_options_set_implementation asks for another implementation. A and B have any formats, scalings and scale layouts
- * with the same block along the contraction: two MX formats (32), NVFP4 (16), FP8 with 128-wide blocks, FP8 with ROW or
- * TENSOR scales. An FP8 A also goes with a B of MX or NVFP4. Either or both may be plain: on a CUDA context BF16 beside any of
- * them, F16 on both sides, or F16 as A beside a quantized B; on a CPU context F32, F16 and BF16 beside any. Other pairs are
- * UNSUPPORTED. Parts with different Hadamard transforms, or of which one has none, are refused (INVALID_ARGUMENT). D is F32, F16
- * or BF16, row-major with a row stride. The part that is read follows from the transposes, which are (N,T) by default; a plain operand has its rows for all.
- * With M tokens, K inputs and N outputs of a layer:
+ * with the same block along the contraction: two MX formats (32), NVFP4 (16), FP8 with 128-wide blocks, FP8 with ROW or TENSOR
+ * scales. An FP8 A also goes with a B of MX or NVFP4. Either or both may be plain: on a CUDA context BF16 with any of them, F16
+ * on both sides, or F16 as A with a quantized B; on a CPU context F32, F16 and BF16 with any. Other pairs are UNSUPPORTED.
+ * Parts with different Hadamard transforms, or of which one has none, are refused (INVALID_ARGUMENT). D is F32, F16 or BF16,
+ * row-major with a row stride. The part that is read follows from the transposes, which are (N,T) by default; a plain operand
+ * serves them all. With M tokens, K inputs and N outputs of a layer:
  *
  *     case     A           part read     B           part read     D          use
  *     (N,T)    (M, K)      rowwise       (N, K)      rowwise       (M, N)     forward:          y  = x w^T
  *     (N,N)    (M, N)      rowwise       (N, K)      columnwise    (M, K)     input gradient:   dx = dy w
  *     (T,N)    (M, N)      columnwise    (M, K)      columnwise    (N, K)     weight gradient:  dw = dy^T x
  *
- * (T,T) works too, with A columnwise and B rowwise. In (N,N), a B that declares no columnwise part is read across the lines of
- * its rowwise one, and mxq_plan_reason says so; a CUDA context refuses FP8 with ROW or 1X128 scales there (UNSUPPORTED), since
+ * (T,T) works too, with A columnwise and B rowwise. In (N,N), the rowwise part of a B that declares no columnwise one is read
+ * transposed, and mxq_plan_reason says so; a CUDA context refuses FP8 with ROW or 1X128 scales there (UNSUPPORTED), since
  * they multiply no sum. A contraction of 0 numbers gives a sum of 0.
  *
  * The error of every element keeps a bound, by the class that mxq_plan_bound gives:
@@ -876,7 +879,7 @@ MXQ_API mxq_status mxq_unswizzle_scales_query(mxq_context* context, const mxq_qu
  *                        scale, its largest. The scales of two tiles that meet count as fp32 scales: one very large scale in
  *                        a tile of B (128 columns of D by 128 of L) or of A (a row by 128 of L) can make Inf and NaN of all
  *                        that the tile meets; mxq_gemm_options_set_exact_products takes another implementation.
- *     REBASED_GUARDED    c as there, and the conditions of EXACT_PRODUCTS. Codes move to the largest scale of a line of B or of
+ *     REBASED_GUARDED    c as there, and the conditions of EXACT_PRODUCTS. Codes move to the largest scale of a row of B or of
  *                        128 codes, except those of blocks 2^10 below it: R is at most about 2^-9 of a block's largest value.
  *     BLACKWELL_TENSOR_CORES   FP8 and FP4 tensor cores of compute capability 10.0 and later. The same as FP8_TENSOR_CORES, but
  *                        nobody has measured it yet: NVIDIA does not say how many bits their sums keep.

@@ -264,7 +264,7 @@ struct data_list {
     uint64_t bytes = 0;
 };
 
-// Bytes between lines and experts; 0: one after another.
+// Bytes between rows of codes, rows of scales and experts; 0: contiguous.
 struct part_strides {
     int64_t code_line = 0, code_expert = 0, scale_line = 0, scale_expert = 0;
 };

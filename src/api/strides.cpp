@@ -1,4 +1,4 @@
-// Sets and gets where the lines and experts of a tensor lie.
+// Sets and gets the strides of a tensor's K-major rows and of its experts.
 #include "api/guard.h"
 #include "api/put.h"
 #include "api/take.h"
@@ -8,7 +8,7 @@ using namespace mxq;
 
 namespace {
 
-constexpr int64_t kMostBytes = int64_t(1) << 52;  // that the lines of an expert, or the experts, may span
+constexpr int64_t kMostBytes = int64_t(1) << 52;  // that the rows of an expert, or the experts, may span
 
 const mxq_tensor& require_quantized(const mxq_tensor* tensor, const char* remedy) {
     const mxq_tensor& t = require_handle(tensor, "tensor");

@@ -68,7 +68,7 @@ void require_nvfp4(const mxq_tensor& tensor, const char* what) {
         fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, expected nvfp4, the only format with %s", tensor.format->name, what);
 }
 
-// Refuses a Hadamard transform of tiles and of whole lines, which the default scalings are not.
+// Refuses a Hadamard transform with square tiles, ROW or TENSOR, none of which is a default scaling.
 void require_hadamard_scaling(const mxq_tensor& tensor) {
     if (!tensor.rowwise.transformed && !tensor.columnwise.transformed) return;
     if (tensor.tile().is_square() || tensor.tile().is_row())
@@ -87,7 +87,7 @@ void require_quantization_scaling(const mxq_tensor& tensor) {
              tensor.tile().name);
 }
 
-// Refuses an amax beside a decode scale, which stands in its place.
+// Refuses an amax of a part that has a decode scale, which replaces it.
 void require_one_global_scale(const mxq_tensor& tensor, int32_t part) {
     if (tensor.part(part).amax.pointer && tensor.part(part).decode_scale.pointer)
         fail(MXQ_STATUS_INVALID_ARGUMENT,

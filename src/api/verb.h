@@ -1,4 +1,4 @@
-// The one way through a verb: a validated problem, the implementation that takes it, its workspace, its run.
+// What every verb does with a validated problem: chooses an implementation, checks the workspace, logs, runs.
 #pragma once
 #include <memory>
 #include <string_view>
@@ -15,7 +15,7 @@ std::string_view implementation_of(const Options* options) {
     return options ? std::string_view(options->implementation) : std::string_view();
 }
 
-// Holds what all verbs are called with: the context, the options' implementation, the tensors in the order of the arguments.
+// The arguments that all verbs have: the context, the options' implementation, the tensors in the order of the arguments.
 struct Call {
     const Context& context;
     std::string_view implementation;

@@ -1,4 +1,4 @@
-// The tables of formats and scalings: the only place that says what a format is.
+// The tables of formats and scalings. Nothing else says what a format is.
 #pragma once
 #include <cstdint>
 
@@ -10,8 +10,8 @@ namespace mxq {
 
 enum class ScaleType : int32_t { None, E8M0, E4M3, F32 };
 
-// The codes that share a scale: a tile of `lines` neighbouring lines x `length` neighbouring codes along the contraction.
-// 0 stands for all lines, or all codes of a line.
+// The codes that share a scale: a tile of `lines` K-major rows x `length` codes of each. 0 stands for all rows, or all
+// codes of a row. ("Lines" are the K-major rows of a part: src/README.md has the glossary.)
 struct Scaling {
     int32_t id;        // MXQ_SCALING_*
     const char* name;  // for messages

@@ -1,8 +1,8 @@
 // The part of a tensor that belongs to one group or one expert, for host and device: kernels see it as a matrix of its own.
 //
-//     expert e                   codes of lines e * lines ...              scales from e * matrix_scales on
-//     group of a rowwise part    codes of lines start.codes ...            scales from group_scale_offset on
-//     group of a columnwise one  codes from start.codes on in every line   scales from group_scale_offset on
+//     expert e                   codes of K-major rows e * lines ...       scales from e * matrix_scales on
+//     group of a rowwise part    codes of rows start.codes ...             scales from group_scale_offset on
+//     group of a columnwise one  codes from start.codes on in every row    scales from group_scale_offset on
 #pragma once
 #include "core/problem.h"
 #include "numerics/nvfp4.h"
@@ -113,7 +113,7 @@ Part part_of_group(const Part& part, const GroupStart& start, int64_t rows) {
     return group;
 }
 
-// Returns `rows` codes of every line of an operand, from where a group along the contraction starts.
+// Returns `rows` codes of every K-major row of an operand, from the start of a group along the contraction on.
 inline GemmOperand contraction_of_group(const GemmOperand& operand, const GroupStart& start, int64_t rows) {
     GemmOperand group = part_of_group(operand, start, rows);
     if (operand.across) group.lines = operand.lines, group.length = rows;

@@ -12,31 +12,31 @@ constexpr int64_t kBlock128 = 128;       // elements along the contraction that 
 constexpr int64_t kSwizzleRows = 128;     // a swizzled tile is 128 rows x 4 scales, 512 bytes
 constexpr int64_t kSwizzleColumns = 4;
 constexpr int64_t kSwizzleBytes = kSwizzleRows * kSwizzleColumns;
-constexpr int32_t kWholeLine = 1 << 26;   // columns of 32 codes: no line of a matrix or group has more
+constexpr int32_t kWholeLine = 1 << 26;   // columns of 32 codes: no K-major row of a matrix or group has more
 
 MXQ_HD int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 MXQ_HD int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 MXQ_HD int64_t round_up_to_power(int64_t a, int64_t power_of_two) { return (a + power_of_two - 1) & -power_of_two; }
 
-// Returns the byte of scale (row, column) inside its 128 x 4 tile, which has 32 lines of 16 bytes:
+// Returns the byte of scale (row, column) inside its 128 x 4 tile, which has 32 vectors of 16 bytes:
 //
-//     row % 32          the line
-//     row % 128 / 32    the 4-byte word of the line
+//     row % 32          the vector
+//     row % 128 / 32    the 4-byte word of the vector
 //     column % 4        the byte of the word
 MXQ_HD int64_t swizzle_in_tile(int64_t row, int64_t column) {
     return (row % 32) * 16 + (row % kSwizzleRows) / 32 * 4 + column % kSwizzleColumns;
 }
 
-// Describes where the scales of a quantized matrix lie. Distances count scales of `bytes` bytes. The code at position k of
-// line i has scale (i, k / block). In 128 x 4 tiles a scale is repeated at every (i, k / block) that it covers; all other
-// layouts store each scale once.
+// Describes where the scales of a quantized matrix lie. Distances count scales of `bytes` bytes. Code k of K-major row i
+// has scale (i, k / block). In 128 x 4 tiles a scale is repeated at every (i, k / block) that it covers; all other layouts
+// store each scale once.
 struct ScaleLayout {
-    int64_t columns;         // scales of a line: ceil(codes in a line / block)
+    int64_t columns;         // scales of a K-major row: ceil(codes in a row / block)
     int64_t matrix_scales;   // distance from one expert's scales to the next expert's
     int64_t line_stride;     // distance from a row of scales to the next; unused in 128 x 4 tiles
     int64_t column_stride;   // distance from a column of scales to the next; unused in 128 x 4 tiles
-    int32_t block;           // codes of a line that share a column; with ROW and TENSOR scalings, more than a line has
-    int32_t tile_rows;       // lines that share a row of scales, a power of two; unused in 128 x 4 tiles
+    int32_t block;           // codes of a row that share a column; with ROW and TENSOR scalings, more than a row has
+    int32_t tile_rows;       // rows of codes that share a row of scales, a power of two; unused in 128 x 4 tiles
     int32_t swizzled;        // 1: in 128 x 4 tiles; fp32 scales never are, their swizzled layout being one of strides
     int32_t bytes;           // size of a scale: 1 or 4
     int32_t repeat;          // columns in 128 x 4 tiles that one scale fills: 4 with 1x128 and 128x128, kWholeLine with ROW,
@@ -45,21 +45,21 @@ struct ScaleLayout {
     int32_t group_rows;      // a power of two
     int64_t group_stride, group_index_stride;
 
-    // Returns whether a line has one scale, be it stored once or repeated.
+    // Returns whether a K-major row has one scale, stored once or repeated.
     MXQ_HD bool has_one_of_line() const { return block == MXQ_MAX_DIM || repeat == kWholeLine; }
 
-    // Returns whether 128 neighbouring codes of a line share a scale, and may share it with more.
+    // Returns whether at least 128 neighbouring codes of a row share a scale.
     MXQ_HD bool has_one_of_128() const { return block >= kBlock128 || repeat >= kBlock128 / kMxBlock; }
 
-    // Returns whether four scales of a line, from a multiple of four on, lie one after the other and serve 128 codes at most.
+    // Returns whether scales 4 i to 4 i + 3 of a row are contiguous and serve at most 128 codes.
     MXQ_HD bool has_adjacent_fours() const {
         return bytes == 1 && (swizzled || (block <= kMxBlock && column_stride == 1));
     }
 
-    // Returns the distance from the scales of 128 lines in 128 x 4 tiles to those of the next.
+    // Returns the distance from the scales of 128 rows in 128 x 4 tiles to those of the next.
     MXQ_HD int64_t tile_row_scales() const { return ceil_div(columns, kSwizzleColumns) * kSwizzleBytes; }
 
-    // Returns the index of the scale of block `column` of line `row`, in expert `matrix`.
+    // Returns the index of the scale of block `column` of K-major row `row`, in expert `matrix`.
     MXQ_HD int64_t offset(int64_t matrix, int64_t row, int64_t column) const {
         const int64_t base = matrix * matrix_scales;
         if (!swizzled) return base + (row >> log2_of(uint32_t(tile_rows))) * line_stride + column * column_stride;
@@ -73,8 +73,8 @@ MXQ_HD int64_t swizzled_scale_bytes(int64_t rows, int64_t columns) {
     return round_up(rows, kSwizzleRows) * round_up(columns, kSwizzleColumns);
 }
 
-// Returns how many codes of each line of a columnwise group are copied to another alignment: those of its rows, and of its
-// padding those that a Hadamard transform, of sixteens, makes of the rows.
+// Returns how many codes of each K-major row of a columnwise group are copied to another alignment. They are those of the
+// group's rows, rounded up to 16, since a Hadamard transform spreads values there.
 MXQ_HD int64_t codes_of_columns(int64_t rows) { return round_up_to_power(rows, kNvBlock); }
 
 // Returns the columns of scales of a columnwise group that have rows. A coarse scale fills `repeat` of them, which may be more

@@ -17,7 +17,7 @@ LogLevel level_of(const char* value) {
 constexpr int kLogUnread = -1;
 std::atomic<int> environment_level{kLogUnread};  // kLogUnread until the first line that could go to stderr
 
-// Several threads may run this at once: all of them store the same value.
+// Several threads may run this concurrently: all of them store the same value.
 LogLevel read_log_level() noexcept {
     const LogLevel level = level_of(std::getenv("MXQ_LOG"));
     environment_level.store(int(level), std::memory_order_relaxed);

@@ -1,5 +1,5 @@
-// Writes the lines of the log: to the host's callback, or those that MXQ_LOG asks for to stderr, the only place where the
-// library prints.
+// Writes the lines of the log: to the host's callback, or those that MXQ_LOG asks for to stderr. The library prints nowhere
+// else.
 #pragma once
 #include <string>
 

@@ -9,8 +9,8 @@
 
 namespace mxq {
 
-// Says where the matrices of a part lie: one after another without gaps, at strides, or each at an address of its own. What takes
-// one of them takes those before it. Plain matrices are dense, with whatever row stride, or listed.
+// Says where the matrices of a part lie: contiguous, at strides, or each at an address of its own. What takes one of these
+// takes those before it, too. Plain matrices are dense, with any row stride, or listed.
 enum class Addresses : int32_t { Dense, Strided, Listed };
 
 // F32, F16 or BF16: `matrices` experts of rows x cols, expert e starting at row e * rows. With groups, each group's rows
@@ -24,13 +24,13 @@ struct PlainMatrix {
     Addresses addresses;
 };
 
-// One part of a quantized tensor as stored: `matrices` x `lines` lines of `length` codes, contiguous along the contraction.
-// A rowwise part of (M, K) has M lines of K, a columnwise one K lines of M; with groups M is the padded capacity.
+// One part of a quantized tensor as stored: `matrices` x `lines` K-major rows of `length` codes. A rowwise part of (M, K)
+// has M rows of K codes, a columnwise one K rows of M codes. With groups M is the padded capacity.
 struct QuantizedPart {
     uint8_t* codes;
     uint8_t* scales;
     int64_t matrices, lines, length;
-    int64_t line_bytes;    // from a line to the next
+    int64_t line_bytes;    // from a K-major row to the next
     int64_t matrix_bytes;  // from a matrix to the next
     ScaleLayout layout;
     GroupUnits units;
@@ -40,8 +40,8 @@ struct QuantizedPart {
     bool columnwise;
     bool transformed;  // by the random Hadamard transform, whose signs the mask has
     uint16_t hadamard_mask;
-    // NVFP4, and the amax of FP8 (laid out like the scales; NULL: not wanted). With ROW scales of MX the CPU's place for the
-    // maxima of lines, one for each line as codes are stored, of columnwise groups (groups, lines).
+    // Holds the amax of NVFP4, and that of FP8, laid out like the scales (NULL: not wanted). With ROW scales of MX the CPU
+    // keeps the maximum of each K-major row here; of columnwise groups the shape is (groups, lines).
     float* amax;
     const float* decode_scale;
     int32_t scale_max;     // T
@@ -122,7 +122,7 @@ inline bool is_nothing(const QuantizeProblem& p) {
     return p.source.matrices * p.source.rows * p.source.cols == 0 && !p.compute_amax && p.tile.lines != 0;
 }
 
-// The amax of the source for each part of out that has a place for it.
+// The amax of the source for each part of out that has a buffer for it.
 struct AmaxProblem {
     QuantizeProblem quantize;
 };
@@ -157,8 +157,8 @@ struct SwizzleProblem {
 };
 
 // Groups of rows from one padding to another; pad_groups and unpad_groups differ in what they accept. A plain tensor is one
-// rowwise part without scales. Rowwise: a row of a group is a line of `line_bytes` bytes. Columnwise: a group is some
-// columns of every one of `lines` lines, `bits` each.
+// rowwise part without scales. Rowwise: a row of a group has `line_bytes` bytes. Columnwise: a group is a range of columns
+// of each of `lines` K-major rows, `bits` each.
 struct PadProblem {
     struct Side {
         uint8_t* codes;
@@ -185,17 +185,17 @@ enum class Grouping { None, Rows, Contraction };
 
 enum class Side { A, B };  // which operand of a product
 
-// Codes and scales, or with ScaleType::None plain elements. `lines` and `length` are those of the product: lines of `length`
-// codes along the contraction. An operand that is read across is stored the other way round: a stored line has a code of
-// each of the `lines`, `line_bytes` is from code k of them all to code k + 1, and `layout` is that of the stored lines.
+// Codes and scales, or with ScaleType::None plain elements. The product takes `lines` K-major rows of `length` codes. Where
+// `across` is set, the operand is stored MN-major. A stored row then has code k of each of the `lines`, and the next,
+// `line_bytes` further, code k + 1. `layout` describes the scales of stored rows.
 struct GemmOperand : QuantizedPart {
     int32_t format;
     int32_t tile_lines;  // that share a scale, as in Scaling, however it is stored
-    bool across;
+    bool across;         // MN-major
 };
 
-// Returns whether sums of an operand's codes, or of these times their block scales, have an fp32 factor of their line: the scale
-// of FP8, or what NVFP4 has above its block scales.
+// Returns whether the sums of each K-major row of an operand have one fp32 factor: the scale of FP8, or the global scale of
+// NVFP4, which multiplies its block scales.
 MXQ_HD bool has_line_factors(const GemmOperand& operand) {
     return operand.scale_type == ScaleType::E4M3 ||
            (operand.scale_type == ScaleType::F32 && operand.layout.block == MXQ_MAX_DIM);
@@ -213,11 +213,11 @@ struct Bias {
     bool set() const { return format != 0; }
 };
 
-// D (m x n) = alpha A B^T + beta D + bias per product, A being m lines and B n lines of k codes: every transpose case looks
-// like this once the part is picked.
+// D (m x n) = alpha A B^T + beta D + bias per product. A has m and B has n K-major rows of k codes. Every transpose case
+// looks like this once the part is picked.
 //   None:         one product
-//   Rows:         A's lines are the rows of all groups, B has a matrix per group, D one row per row of A
-//   Contraction:  a group is the codes from its start on in every line of A and of B; D has a matrix per group
+//   Rows:         A's K-major rows are the rows of all groups, B has a matrix per group, D one row per row of A
+//   Contraction:  a group is the codes from its start on in every K-major row of A and of B; D has a matrix per group
 struct GemmProblem {
     GemmOperand a, b;
     PlainMatrix d;
@@ -227,12 +227,12 @@ struct GemmProblem {
     int64_t m, n, k;     // k: of a dense product or a group of rows; the stored length under Contraction
     float alpha = 1, beta = 0;
     Bias bias{};
-    bool exact_products;    // no operand may be rounded on the way
-    int32_t sm_count;       // multiprocessors that the product may take; 0: all
+    bool exact_products;    // no operand may be rounded before it is multiplied
+    int32_t sm_count;       // SMs that the product may take; 0: all
     const void* host_ends;  // the values of groups.ends, in host memory; NULL: the device alone has them
 
     const GemmOperand& operand(Side side) const { return side == Side::A ? a : b; }
-    // Grouping::Rows divides the lines of A alone: B has a matrix for each group.
+    // Grouping::Rows divides the rows of A alone: B has a matrix for each group.
     Grouping grouping_of(Side side) const {
         return grouping == Grouping::Rows && side == Side::B ? Grouping::None : grouping;
     }
@@ -262,7 +262,7 @@ inline Addresses addresses_of(const SwizzleProblem& p) {
     return most;
 }
 
-// Returns whether a problem has an operand whose contraction runs across its lines as they are stored.
+// Returns whether a problem has an MN-major operand.
 template <class Problem>
 bool reads_across(const Problem&) {
     return false;

@@ -6,7 +6,7 @@
 namespace mxq {
 namespace {
 
-// Refuses a stride below the bytes of one line, which would make lines share them, where there are lines.
+// Refuses a stride below the bytes of one K-major row, with which rows would overlap.
 void require_line(const char* name, int32_t part, const char* what, int64_t stride, int64_t line_bytes) {
     if (stride != 0 && stride < line_bytes)
         fail(MXQ_STATUS_INVALID_ARGUMENT,
@@ -23,8 +23,8 @@ void require_whole_scales(const char* name, int32_t part, const char* what, int6
              name, part_name(part), what, (long long)stride, (long long)scale_bytes);
 }
 
-// Returns the rows that gaps leave. Where both lines and experts have gaps, those between the lines count as bytes of the
-// expert, and experts whose lines alternate as one piece.
+// Returns the contiguous runs of bytes that gaps leave. Where both rows and experts have gaps, the gaps between rows count
+// as bytes of the expert. Experts whose rows alternate count as one run without gaps.
 Buffers::Rows rows_between(int64_t matrices, int64_t matrix_stride, int64_t lines, int64_t line_stride, int64_t width) {
     const int64_t matrix = (lines - 1) * line_stride + width;
     const bool lines_alone = matrices == 1 || matrix_stride == lines * line_stride;
@@ -32,7 +32,7 @@ Buffers::Rows rows_between(int64_t matrices, int64_t matrix_stride, int64_t line
     return matrix_stride >= matrix ? Buffers::Rows{uint64_t(matrix), uint64_t(matrix_stride)} : Buffers::Rows{};
 }
 
-// Refuses strides of codes that are shorter than a line.
+// Refuses strides of codes that are shorter than a K-major row.
 void require_code_strides(const mxq_tensor& t, int32_t part, const char* name, const Storage& s) {
     const Strides& strides = t.part(part).strides;
     const int64_t line_bytes = s.lines == 0 ? 0 : s.line_bytes;

@@ -1,4 +1,4 @@
-// Strides of the lines and experts of a quantized part: which of them can be, and which bytes lie between them.
+// Strides of the K-major rows and experts of a quantized part: which ones are valid, and which bytes are gaps.
 #pragma once
 #include "core/buffers.h"
 #include "core/tensor.h"

@@ -30,7 +30,7 @@ int64_t mxq_tensor_s::data_bytes() const {
 
 namespace {
 
-// Lays out the scales of ROW, one for each line, and of TENSOR, one for all lines.
+// Lays out the scales of ROW, one for each K-major row, and of TENSOR, one for all rows.
 void lay_out_whole_lines(const mxq_tensor_s& t, bool columnwise, Storage& s) {
     ScaleLayout& layout = s.scales;
     const bool row = t.tile().is_row();
@@ -61,7 +61,7 @@ void lay_out_swizzled_bytes(const mxq_tensor_s& t, bool columnwise, Storage& s) 
     s.scale_width = s.scales.matrix_scales;
 }
 
-// Lays out compact scales, and fp32 block scales in either layout. Compact 16x16 scales are stored as 1x16, a copy per line.
+// Lays out compact scales, and fp32 block scales in either layout. Compact 16x16 scales are stored as 1x16, a copy per row.
 void lay_out_blocks(const mxq_tensor_s& t, bool columnwise, Storage& s) {
     ScaleLayout& layout = s.scales;
     const int32_t block = t.tile().length;
@@ -92,7 +92,7 @@ int64_t spanned(int64_t matrices, int64_t matrix_stride, int64_t lines, int64_t 
     return (matrices - 1) * matrix_stride + (lines - 1) * line_stride + width;
 }
 
-// Moves lines and experts apart, and counts the bytes of one expert where they are listed.
+// Applies the strides of rows and experts. Counts the bytes of one expert where experts are listed.
 void spread(const Part& part, int64_t experts, Storage& s) {
     const Strides& strides = part.strides;
     const int64_t matrices = part.listed ? std::min<int64_t>(experts, 1) : experts;

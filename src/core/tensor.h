@@ -14,8 +14,8 @@ struct Buffer {
     uint64_t bytes = 0;
 };
 
-// Bytes from a line to the next and from an expert to the next, of codes and of the compact matrix of scales; 0: as they are
-// without gaps.
+// Bytes from a K-major row to the next and from an expert to the next, of codes and of the compact matrix of scales. 0: no
+// gaps.
 struct Strides {
     int64_t code_line = 0, code_expert = 0, scale_line = 0, scale_expert = 0;
     bool set() const { return (code_line | code_expert | scale_line | scale_expert) != 0; }
@@ -29,7 +29,7 @@ struct Part {
     Buffer scales;
     Strides strides;
     Buffer amax;
-    Buffer decode_scale;  // NVFP4: decoding takes it in place of the amax
+    Buffer decode_scale;  // NVFP4: decoding takes it instead of the amax
     Buffer starts, ends;  // where padded groups start and end, written by pad_groups and unpad_groups
     bool transformed = false;    // by the random Hadamard transform
     uint16_t hadamard_mask = 0;  // of elements whose sign it flips; 0 where there is none
@@ -51,22 +51,22 @@ struct SwizzledScales {
     int32_t group_unit;
 };
 
-// Lays out the swizzled scales of `lines` lines of `length` codes, `block` codes to a scale, each scale filling `repeat` columns.
-// `groups` divide `rows` rows: the lines, or where the part is columnwise the codes of a line, of which each group's are rounded up
-// to `code_unit`.
+// Lays out the swizzled scales of `lines` K-major rows of `length` codes. `block` codes share a scale, which fills `repeat`
+// columns. `groups` divide `rows` rows of the tensor. These are the K-major rows, or in a columnwise part the codes of
+// each. There the codes of a group are rounded up to `code_unit`.
 SwizzledScales lay_out_swizzled(int64_t lines, int64_t length, int32_t block, int32_t repeat, bool columnwise,
                                 int32_t code_unit, const Groups& groups, int64_t rows);
 
-// The sizes of one part of a quantized tensor, which is stored as lines of codes that are contiguous along the contraction.
+// The sizes of one part of a quantized tensor, which is stored as K-major rows of codes.
 struct Storage {
     int64_t lines;
     int64_t length;
     int64_t line_bytes;
-    int64_t line_stride, matrix_stride;  // bytes from a line to the next and from an expert to the next
+    int64_t line_stride, matrix_stride;  // bytes from a K-major row to the next and from an expert to the next
     ScaleLayout scales;
     GroupUnits units;
     int64_t scale_lines,
-        scale_width;     // the matrix of scales of an expert; in one line where lines have no stride of their own
+        scale_width;     // the matrix of scales of an expert; one row where rows have no stride of their own
     int64_t code_bytes;  // of an expert where experts are listed
     int64_t scale_count;
     int64_t amax_count;

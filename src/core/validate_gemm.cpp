@@ -9,7 +9,7 @@
 namespace mxq {
 namespace {
 
-// Returns an operand whose contraction runs across the lines of what is stored.
+// Returns an MN-major operand.
 GemmOperand read_across(GemmOperand stored) {
     std::swap(stored.lines, stored.length);
     stored.across = true;
@@ -60,13 +60,13 @@ Transposes transposes(const mxq_gemm_options& options) {
     return {options.transpose_a == MXQ_TRANSPOSE_T, options.transpose_b == MXQ_TRANSPOSE_T};
 }
 
-// Returns whether b is read by the rowwise part in place of the columnwise one: weights that were quantized along their rows
-// alone, in the gradient of a layer's input.
+// Returns whether the rowwise part of b is read instead of the columnwise one: in the gradient of a layer's input, where
+// weights have no columnwise part.
 bool is_read_by_rows(const Transposes& transposed, const mxq_tensor& b) {
     return !transposed.a && !transposed.b && b.format->quantized() && b.rowwise.declared && !b.columnwise.declared;
 }
 
-// Returns the rowwise part of b, whose lines run across the contraction.
+// Returns the rowwise part of b as an MN-major operand.
 GemmOperand rows_of_weights(const mxq_tensor& b, Buffers& buffers, Check check) {
     if (b.rowwise.transformed)
         fail(MXQ_STATUS_INVALID_ARGUMENT,
@@ -103,7 +103,7 @@ void require_product_shapes(const mxq_tensor& a, const mxq_tensor& b, const mxq_
 // which go with any.
 const char* blocking(const mxq_tensor& t) {
     if (!t.format->quantized()) return nullptr;
-    if (t.format->is_fp8()) return t.tile().length == 0 ? "scales of whole lines (fp8)" : "blocks of 128 (fp8)";
+    if (t.format->is_fp8()) return t.tile().length == 0 ? "ROW or TENSOR scales (fp8)" : "blocks of 128 (fp8)";
     return t.format->is_mx() ? "blocks of 32 (MX)" : "blocks of 16 (nvfp4)";
 }
 
@@ -117,7 +117,7 @@ void require_gemm_formats(const mxq_gemm_options& options, const mxq_tensor& a, 
     const char *of_a = blocking(a), *of_b = blocking(b);
     if (of_a && of_b && std::string_view(of_a) != of_b && !is_fp8_beside_blocks(a, b))
         fail(MXQ_STATUS_UNSUPPORTED,
-             "a is %s with %s and b is %s with %s, expected the same blocks along the contraction, or fp8 for a beside an MX "
+             "a is %s with %s and b is %s with %s, expected the same blocks along the contraction, or fp8 for a with an MX "
              "or nvfp4 b; requantize one of them",
              a.format->name, of_a, b.format->name, of_b);
     require_plain(d, "d");

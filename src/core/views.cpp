@@ -144,7 +144,7 @@ void require_scale_layout(const mxq_tensor& t, const char* name) {
 
 namespace {
 
-// Refuses a Hadamard transform of a contraction that is not made of sixteens.
+// Refuses a Hadamard transform along a contraction that is no multiple of 16.
 void require_hadamard(const mxq_tensor& t, int32_t part, const char* name) {
     if (!t.part(part).transformed) return;
     const int64_t contraction = part == MXQ_PART_ROWWISE ? t.cols : t.groups.set ? t.alignment(part) : t.rows;
@@ -214,7 +214,7 @@ PlainMatrix plain_view(const mxq_tensor& t, const char* name, Buffers& buffers, 
     else
         buffers.add({name, nullptr, "data"}, data.pointer, data.bytes, uint64_t(bytes), element, access, "mxq_tensor_set_data",
                     rows);
-    // An array of addresses was not looked at where each would have no bytes.
+    // Addresses of buffers without bytes were not checked.
     void* const first = given.listed && bytes == 0 ? nullptr : data.pointer;
     const int32_t group_unit = t.groups.set ? t.rowwise_alignment : 1;
     return {first, t.format->id, t.experts, t.rows, t.cols, t.row_stride, group_unit, addresses_of(given)};
@@ -278,7 +278,7 @@ QuantizedPart part_view(const mxq_tensor& t, int32_t part, const char* name, Buf
     const Storage s = t.storage(part);
     add_part(t, part, name, s, buffers, access, touches);
     QuantizedPart view{};
-    // An array of addresses was not looked at where each would have no bytes.
+    // Addresses of buffers without bytes were not checked.
     if (!given.listed || s.code_bytes > 0) view.codes = static_cast<uint8_t*>(given.codes.pointer);
     if (!given.listed || s.scale_bytes() > 0) view.scales = static_cast<uint8_t*>(given.scales.pointer);
     view.matrices = t.experts;

@@ -1,4 +1,4 @@
-// The pieces of every verb's validation: requirements on tensors, and the views of them that kernels receive.
+// The parts of every verb's validation: requirements on tensors, and the views of them that kernels receive.
 #pragma once
 #include <string>
 
@@ -22,7 +22,7 @@ const mxq_tensor& require(const mxq_tensor* tensor, const char* name);
 void require_plain(const mxq_tensor& t, const char* name, const char* remedy = "create it with another format");
 void require_quantized(const mxq_tensor& t, const char* name, const char* remedy = "quantize it first");
 
-// Refuses in and out in each other's place: `quantizes` where in must be plain and out quantized, else the other way round.
+// Refuses in and out that are swapped: `quantizes` where in must be plain and out quantized, else the other way round.
 void require_order(const mxq_tensor& in, const mxq_tensor& out, bool quantizes);
 void require_same_shape(const mxq_tensor& in, const mxq_tensor& out);
 void require_no_groups(const mxq_tensor& t, const char* name, const char* remedy);
@@ -39,7 +39,7 @@ void require_same_groups(const mxq_tensor& a, const char* a_name, const mxq_tens
 // Refuses every option but an implementation, for verbs that have no other.
 void refuse_options(const mxq_quantize_options* options, const char* verb);
 
-// Refuses swizzled scales of whole lines or the whole tensor.
+// Refuses swizzled scales of ROW and TENSOR.
 void require_scale_layout(const mxq_tensor& t, const char* name);
 
 // Refuses scale layouts that do not exist for the part's scaling, and strides and Hadamard transforms that its shape does not

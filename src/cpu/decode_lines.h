@@ -1,5 +1,5 @@
-// Decodes lines of codes to the fp32 values of the contract, for every format and layout of scales. Part of kernels.cpp and
-// gemm_kernels.cpp.
+// Decodes K-major rows of codes to the fp32 values of the contract, for every format and layout of scales. Part of
+// kernels.cpp and gemm_kernels.cpp.
 //
 //     scales of a line    bytes or fp32, from where the layout has them
 //     factors             one for every sixteen codes: MX 2^(s - 127), NVFP4 the value of S, FP8 the scale
@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kLineCodes = 1024;  // how many are decoded at a time
 constexpr int64_t kLineSixteens = kLineCodes / kSixteen;
 
-// Returns where code `first` of a line is stored.
+// Returns where code `first` of a K-major row is stored.
 MXQ_HD uint8_t* line_of(const QuantizedPart& part, int64_t matrix, int64_t line, int64_t first) {
     return expert_codes(part, matrix) + line * part.line_bytes + first * part.bits / 8;
 }
@@ -36,12 +36,12 @@ MXQ_HD void load_scale_bytes(const QuantizedPart& part, int64_t matrix, int64_t 
     for (; i < count; i++) to[i] = scales[layout.offset(0, row, begin + i)];
 }
 
-// Returns by how many bits a code's position in its line is shifted to get its column of scales.
+// Returns by how many bits a code's position in its K-major row is shifted to get its column of scales.
 MXQ_HD int block_shift(const ScaleLayout& layout) {
     return layout.block == MXQ_MAX_DIM ? 62 : __builtin_ctz(uint32_t(layout.block));
 }
 
-// Loads the scales of columns [begin, begin + count) of a line as factors, one for each column.
+// Loads the scales of columns [begin, begin + count) of a K-major row as factors, one for each column.
 MXQ_HD void load_factors(const QuantizedPart& part, int64_t matrix, int64_t line, int64_t begin, int64_t count, float* to) {
     if (part.scale_type == ScaleType::F32) {
         const uint8_t* const scales = expert_scales(part, matrix);
@@ -57,8 +57,8 @@ MXQ_HD void load_factors(const QuantizedPart& part, int64_t matrix, int64_t line
         for (int64_t i = 0; i < count; i++) to[i] = decode<E4M3>(bytes[i]);
 }
 
-// Loads the factors of codes [first, first + count) of a line, one for every sixteen codes. `first` is a multiple of 16,
-// `count` at most kLineCodes.
+// Loads the factors of codes [first, first + count) of a K-major row, one for every sixteen codes. `first` is a multiple of
+// 16, `count` at most kLineCodes.
 MXQ_HD void load_sixteenths(const QuantizedPart& part, int64_t matrix, int64_t line, int64_t first, int64_t count, float* to) {
     const int shift = block_shift(part.layout);
     const int64_t begin = first >> shift, end = (first + count - 1) >> shift;
@@ -96,15 +96,15 @@ inline DecodeSixteens decode_sixteens_of(const QuantizedPart& part) {
     });
 }
 
-// Decodes lines of a part. Its matrices are experts; a group is seen as a part of its own (core/group_view.h).
+// Decodes K-major rows of a part. Its matrices are experts; a group is seen as a part of its own (core/group_view.h).
 struct LineDecoder {
     const QuantizedPart& part;
     const DecodeSixteens decode;
 
     explicit LineDecoder(const QuantizedPart& part) : part(part), decode(decode_sixteens_of(part)) {}
 
-    // Stores the values of codes [first, first + count) of a line. `first` is a multiple of 16; `out` has room for whole
-    // sixteens.
+    // Stores the values of codes [first, first + count) of a K-major row. `first` is a multiple of 16; `out` has room for
+    // whole sixteens.
     void operator()(int64_t matrix, int64_t line, int64_t first, int64_t count, float* out) const {
         const float global = global_scale(part, matrix);
         const uint8_t* codes = line_of(part, matrix, line, first);

@@ -8,9 +8,9 @@
 //                    ...                                       ...
 //                    a factor for every 16 codes               a factor for every column, the same for 16 rows
 //
-// Decoding goes by sixteens for any codes and scales (cpu/decode.h). MXFP8 goes by way of F16 without rounding, 32 codes at a
-// time, where numerics/mx_via_f16.h serves every scale of the line and no code is special. An element costs its code, its share
-// of a scale and the output in memory traffic, which is the bound.
+// Decoding goes by sixteens for any codes and scales (cpu/decode.h). MXFP8 goes by way of F16 without rounding, 32 codes at
+// a time, where numerics/mx_via_f16.h serves every scale of the K-major row and no code is special. An element costs its
+// code, its share of a scale and the output in memory traffic, which is the bound.
 #pragma once
 #include "cpu/decode_lines.h"
 #include "cpu/kernels.h"
@@ -189,8 +189,8 @@ bool make_f16_factors(const float* factors, int64_t count, float* scales) {
     return rare == 0;
 }
 
-// Decodes whole blocks of a line, of which every sixteen codes have a factor. Returns false, and stores nothing, if it does
-// not serve them.
+// Decodes whole blocks of a K-major row, of which every sixteen codes have a factor. Returns false, and stores nothing, if
+// it does not serve them.
 template <class E, class T>
 bool decode_blocks_via_f16(const uint8_t* codes, int64_t count, const float* factors, void* out) {
     float scales[kLineSixteens];
@@ -313,7 +313,7 @@ struct RectangleDequantizer {
         store_line(static_cast<uint8_t*>(to.data) + ((matrix * to.rows + row) * to.row_stride + col) * steps.bytes, from,
                    count * steps.bytes, stream);
     }
-    // Returns where code `first` of a line is stored.
+    // Returns where code `first` of a K-major row is stored.
     const uint8_t* codes(int64_t matrix, int64_t line, int64_t first) const { return line_of(in, matrix, line, first); }
 
     // Dequantizes a rectangle of a rowwise part.
@@ -359,7 +359,7 @@ struct RectangleDequantizer {
         }
     }
 
-    // Unpacks the lines of codes of a tile, and loads their factors.
+    // Unpacks the K-major rows of codes of a tile, and loads their factors.
     void load_tile(const Rectangle& at) {
         for (int64_t col = 0; col < at.cols; col++) {
             steps.unpack(codes(at.matrix, at.col + col, at.row), at.rows, tile[col]);

@@ -42,7 +42,7 @@ struct TransformUndoer {
         static_assert(kPatchCols <= kTile * kSixteen);
     }
 
-    // Decodes codes [first, first + count) of a line, and undoes their transform.
+    // Decodes codes [first, first + count) of a K-major row, and undoes their transform.
     void decode_line(int64_t matrix, int64_t line, int64_t first, int64_t count, float* to) const {
         decode(matrix, line, first, count, to);
         undo_transform(count, problem.in.hadamard_mask, to);

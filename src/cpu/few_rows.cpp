@@ -14,8 +14,8 @@ namespace {
 constexpr int kBf16Bits = 8;
 
 // Returns how products with plain numbers are made. Those with F16 numbers are exact if they have few enough bits. BF16
-// numbers may be so small or large that products are not, for which each line is looked at: that pays without a multiply-add
-// with one rounding, and for dot products from six rows on.
+// numbers may be so small or large that products are not, for which each row of B is looked at: that pays without a
+// multiply-add with one rounding, and for dot products from six rows on.
 Products products_of_plain(const QuantizedPart& a, const QuantizedPart& b, int64_t row_count,
                            const FewRowsKernels& kernels) {
     const bool can_be_exact = b.element == Element::Bf16 && significant_bits(a) <= significant_bits(b);
@@ -36,7 +36,7 @@ Products products_of(const QuantizedPart& a, const QuantizedPart& b, int64_t k, 
     return bits <= kBf16Bits ? Products::dots : bits + code_bits(b) <= of_fp32 ? Products::exact : Products::fused;
 }
 
-// Returns whether 32 KiB of rows stay in L1 beside the lines that pass through it.
+// Returns whether 32 KiB of rows stay in L1 with the rows of B that pass through it.
 bool has_large_l1() {
 #if defined(_SC_LEVEL1_DCACHE_SIZE)
     static const bool is_large = sysconf(_SC_LEVEL1_DCACHE_SIZE) >= 48 << 10;
@@ -91,7 +91,7 @@ int64_t FewRows::rows_of_cut(const OperandLines& a, const OperandLines& b, int64
     return passes_of_cut * ceil_div(a.count, ceil_div(a.count, kPassRows));
 }
 
-// Rows that take several passes are prepared anew for each task, so a task has as many lines as there is room for, whose
+// Rows that take several passes are prepared anew for each task, so a task has as many rows of B as there is room for, whose
 // sums stay in L2 while rows pass over a part of the contraction at a time, or once for kPassRows of them.
 int64_t FewRows::most_columns(int64_t rows) {
     using Room = FewRowsScratch;
@@ -155,7 +155,7 @@ void FewRows::multiply(int64_t product, const OperandLines& a, const OperandLine
     repair(a, b, k, odd, prepared, scratch);
 }
 
-// Returns whether a line of B has a value out of the range in which products are exact.
+// Returns whether a row of B has a value out of the range in which products are exact.
 bool FewRows::is_extreme(const OperandLines& line, int64_t k, FewRowsScratch& scratch) const {
     uint8_t extreme = 0;
     for (int64_t at = 0; at < k; at += kGemmDepth)
@@ -163,8 +163,8 @@ bool FewRows::is_extreme(const OperandLines& line, int64_t k, FewRowsScratch& sc
     return extreme != 0;
 }
 
-// Makes tiny sums of extreme lines again, and those that left fp32's range before B's scale of a line or matrix brought them
-// back. A row of zeros needs none, whatever it is multiplied with.
+// Makes tiny sums of extreme rows of B again, and those that left fp32's range before B's scale of a row or matrix brought
+// them back. A row of zeros needs none, whatever it is multiplied with.
 void FewRows::repair(const OperandLines& a, const OperandLines& b, int64_t k, bool odd, Prepared& prepared,
                      FewRowsScratch& scratch) const {
     enum : uint8_t { safe = 0, unsafe = 1, extreme = 2 };

@@ -1,4 +1,4 @@
-// One task of a product of few rows: the rows of A of one product times some lines of B.
+// One task of a product of few rows: the rows of A of one product times some rows of B.
 #pragma once
 #include <memory>
 
@@ -33,7 +33,7 @@ public:
     // that decode B for many rows (gemm_kernels.h).
     static int64_t rows_of_cut(const OperandLines& a, const OperandLines& b, int64_t k);
 
-    // Returns how many lines of B a task with so many rows takes at most.
+    // Returns how many rows of B a task with so many rows takes at most.
     static int64_t most_columns(int64_t rows);
 
     // Sets scratch.sums[row][b.count] to the products' sums. `product` is a number of its own for each A of the call. `odd`

@@ -1,20 +1,20 @@
-// Products of up to sixteen rows on AVX2: while lines of codes are multiplied, those that come next are decoded. Plain
-// numbers beside more rows than have their sums in registers are multiplied in the same steps. Part of
-// few_rows_kernels.cpp, whose head fixes the order of each sum.
+// Products of up to sixteen rows on AVX2: while rows of codes are multiplied, those that come next are decoded. Plain
+// numbers with more rows than have their sums in registers are multiplied in the same steps. Part of few_rows_kernels.cpp,
+// whose head fixes the order of each sum.
 //
-//     step      a unit of two or four lines, as F16 numbers in L1, beside up to kStepRows rows; between its multiply-adds a
-//               unit of the lines of the next step is decoded from its codes to L1, two or three operations at a time
+//     step      a unit of two or four rows of B, as F16 numbers in L1, with up to kStepRows rows. Between its multiply-adds
+//               a unit of the rows of B of the next step is decoded from its codes to L1, two or three operations at a time
 //     rows      more than kStepRows are divided among several steps, the first of which decodes
-//     runs      sums of products that share a factor, of all lines and rows of a step: in registers
+//     runs      sums of products that share a factor, of all rows of A and B of a step: in registers
 //     sums      in L1
-//     ahead     the four lines after the next four are prefetched in the order of memory, one line after another. Prefetched
+//     ahead     the four rows of B after the next four are prefetched in the order of memory, one after another. Prefetched
 //               side by side, as they are multiplied, those of eight bits took up to a fifth more
 //
-// Zen 4 converts F16 numbers from memory beside two multiply-adds a cycle, in pipes that these do not need, and a row's
-// numbers are loaded once for all lines of a step. Multiply-adds and the operations that decode must alternate, since a
-// processor looks some hundred of them ahead: a unit that was decoded before it was multiplied took a tenth longer, and a
-// step that is a function of its own a fifth. keep_here() holds the compiler to that order. docs/cpu-few-rows.md counts the
-// operations.
+// Zen 4 converts F16 numbers from memory overlapped with two multiply-adds a cycle, in pipes that these do not need. A row's
+// numbers are loaded once for all rows of B of a step. Multiply-adds and the operations that decode must alternate, since a
+// processor looks some hundred of them ahead. A unit that was decoded before it was multiplied took a tenth longer. A step
+// that was a function of its own took a fifth longer. keep_here() holds the compiler to that order. docs/cpu-few-rows.md
+// counts the operations.
 #pragma once
 #include <utility>
 
@@ -23,7 +23,7 @@
 namespace mxq::cpu {
 namespace {
 
-#if !defined(__AVX2__) || defined(__AVX512F__)
+#if defined(__AVX512F__)
 constexpr bool kDecodesAhead = false;  // by other kernels
 template <class Weights>
 bool multiply_ahead(const FewRowsPass&, const Columns&, float*);
@@ -33,17 +33,17 @@ void multiply_plain(const FewRowsPass&, const Columns&, float*);
 constexpr bool kDecodesAhead = true;
 constexpr int kStepRows = 4;
 
-// The lines of a step: their units, decoded or plain numbers, and the factors of these.
+// The rows of B of a step: their units, decoded or plain numbers, and the factors of these.
 template <int lines>
 struct StepLines {
     const void* units[lines];
     const float* factors[lines];
 };
 
-// Units of lines to decode, where to, and what is prefetched meanwhile.
+// Units of rows of B to decode, where to, and what is prefetched meanwhile.
 struct Undecoded {
     const uint8_t* codes;  // of the first line
-    int64_t between;       // bytes from a line to the one beside it
+    int64_t between;       // bytes from a row of B to the next
     uint16_t* halves;
     const uint8_t* ahead;  // as many bytes as the units have
 };
@@ -57,8 +57,8 @@ MXQ_HD Lanes load_weights(const void* unit, int n, int64_t part) {
         return Weights::load(static_cast<const uint8_t*>(unit), n, part);
 }
 
-// Multiplies a part of vector n of the lines with the rows. Runs that begin take their first product as it is. Calls
-// decode(line) for each line, some multiply-adds apart.
+// Multiplies a part of vector n of the rows of B with the rows. Runs that begin take their first product as it is. Calls
+// decode(line) for each row of B, some multiply-adds apart.
 template <class Weights, int rows, int lines, class Decode>
 MXQ_HD void multiply_vector(const void* const (&units)[lines], const float* numbers, int n, int64_t part, bool begins,
                             Lanes (&runs)[lines][rows], const Decode& decode) {
@@ -98,7 +98,7 @@ MXQ_HD void multiply_vector(const void* const (&units)[lines], const float* numb
     }
 }
 
-// Adds the runs of a line, times their factors, to its sums. Without factors they are the sums.
+// Adds the runs of a row of B, times their factors, to its sums. Without factors they are the sums.
 template <class Weights, int rows>
 MXQ_HD void add_runs([[maybe_unused]] const float* factors, [[maybe_unused]] int section, int64_t part,
                      const Lanes (&runs)[rows], float* sums) {
@@ -108,12 +108,12 @@ MXQ_HD void add_runs([[maybe_unused]] const float* factors, [[maybe_unused]] int
     for (int r = 0; r < rows; r++) {
         float* const to = sums + r * kLanes + part * kWidth;
         Lanes sum = runs[r];
-        if constexpr (Weights::factors > 0) sum = multiply_add<false>(sum, of_lanes, load_lanes(to));
+        if constexpr (Weights::factors > 0) sum = multiply_add(sum, of_lanes, load_lanes(to));
         store_lanes(sum, to);
     }
 }
 
-// Decodes a piece of a unit.
+// Decodes a chunk of a unit.
 template <class Weights>
 MXQ_HD void decode_piece(const uint8_t* unit, int piece, uint16_t* halves, NanSearch<Weights::loses_nan>& search) {
     PieceDecoder<typename Weights::Element> decode;
@@ -123,7 +123,7 @@ MXQ_HD void decode_piece(const uint8_t* unit, int piece, uint16_t* halves, NanSe
             step, unit, piece, halves, [&](const Words& codes) __attribute__((always_inline)) { search.look_at(codes); });
 }
 
-// Decodes units to F16 numbers, a step at a time: line by line the first piece, then the next.
+// Decodes units to F16 numbers, a step at a time: row by row the first chunk, then the next.
 template <class Weights, int lines>
 struct DecodeAhead {
     using E = typename Weights::Element;
@@ -148,7 +148,7 @@ struct DecodeAhead {
 // it did not have, and so on the stack as well: two rows took up to a tenth more.
 MXQ_HD void reload(float*& stored) { asm("" : "+r"(stored)); }
 
-// Multiplies the lines with so many rows. Calls decode(step) for each line of each part of a vector.
+// Multiplies the rows of B with so many rows. Calls decode(step) for each row of B of each part of a vector.
 template <class Weights, int rows, int lines, class Decode>
 MXQ_HD void multiply_step(const StepLines<lines>& now, const float* numbers, float* sums, int64_t stride, Decode&& decode) {
     constexpr bool has_factors = Weights::factors > 0;
@@ -177,14 +177,14 @@ MXQ_HD void multiply_step(const StepLines<lines>& now, const float* numbers, flo
         }
 }
 
-// Multiplies two lines with so many rows, and decodes nothing.
+// Multiplies two rows of B with so many rows, and decodes nothing.
 template <class Weights, int rows>
 void multiply_more(const void* unit_0, const void* unit_1, const float* factors_0, const float* factors_1,
                    const float* numbers, float* sums, int64_t stride) {
     multiply_step<Weights, rows, 2>({{unit_0, unit_1}, {factors_0, factors_1}}, numbers, sums, stride, [](int) {});
 }
 
-// Multiplies two lines with two rows or more, which are divided evenly.
+// Multiplies two rows of B with two rows or more, which are divided evenly.
 template <class Weights>
 MXQ_HD void multiply_rest(const StepLines<2>& now, const float* numbers, float* sums, int64_t stride, int64_t rest) {
     for (int64_t rows; rest > 0; rest -= rows, numbers += rows * kUnit, sums += rows * kLanes) {
@@ -196,17 +196,17 @@ MXQ_HD void multiply_rest(const StepLines<2>& now, const float* numbers, float* 
     }
 }
 
-// Units of kStripLines lines that lie at equal distances.
+// Units of kStripLines rows of B that lie at equal distances.
 struct Units {
     const uint8_t* codes;
-    int64_t between;       // bytes from a line to the one beside it
+    int64_t between;       // bytes from a row of B to the next
     const float* factors;  // kMostFactors for each line
     int64_t count, to_next;
 };
 
-// Multiplies the lines with all rows, `lines` of them and the first `rows` rows at a time. `sums` has the sums: those of a
-// line are neighbours. Returns false where there is a NaN that decoding loses. It begins at a line of a cache: its loop took
-// 7% more with four rows of MXFP8 where it began 48 bytes after one.
+// Multiplies the rows of B with all rows, `lines` of them and the first `rows` rows at a time. `sums` has the sums: those of
+// a row of B are neighbours. Returns false where there is a NaN that decoding loses. It begins at a cache line: its loop
+// took 7% more with four rows of MXFP8 where it began 48 bytes after one.
 template <class Weights, int rows, int lines>
 __attribute__((noinline, aligned(64))) bool multiply_units(const Units& b, const float* numbers, int64_t all_rows,
                                                            float* sums) {
@@ -241,14 +241,14 @@ __attribute__((noinline, aligned(64))) bool multiply_units(const Units& b, const
                                        row_count - rows);
         }
         codes = next;
-        // A pass over part of a long contraction multiplies part of each line, whose end is looked for once in four units: up to
-        // three units behind it are then prefetched in place of the next line's first.
+        // A pass over part of a long contraction multiplies part of each row of B, whose end is looked for once in four
+        // units: up to three units behind it are then prefetched in place of the next row of B's first.
         if (ahead >= end_of_line) ahead += b.between - b.count * Weights::unit_bytes, end_of_line += b.between;
     }
     return !search.found();
 }
 
-// Multiplies lines of plain numbers with all rows of the pass.
+// Multiplies rows of plain numbers with all rows of the pass.
 template <class Weights>
 void multiply_plain(const FewRowsPass& pass, const Columns& b, float* sums) {
     const float* numbers = pass.rows;
@@ -268,7 +268,7 @@ void multiply_plain(const FewRowsPass& pass, const Columns& b, float* sums) {
     }
 }
 
-// Multiplies the lines with all rows of the pass: whole units, and then the last one, where it is none.
+// Multiplies the rows of B with all rows of the pass: whole units, and then the last one, where it is none.
 template <class Weights>
 bool multiply_ahead(const FewRowsPass& pass, const Columns& b, float* sums) {
     const int64_t rows = ceil_div(pass.row_count, ceil_div(pass.row_count, kStepRows));

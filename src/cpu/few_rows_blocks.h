@@ -1,22 +1,28 @@
-// Products of codes with so few rows that the sums of a unit of one line stay in registers, with AVX-512. Part of
+// Products of codes with so few rows that the sums of a unit of one row of B stay in registers, with AVX-512. Part of
 // few_rows_kernels.cpp, whose head fixes the order of each sum.
 //
-//     block     four lines of B and up to block_rows() rows; codes are decoded in registers and go from there to all rows
-//     piece     a unit of codes of four bits, or half a unit of wider ones, which is decoded before it is needed:
+//     block     four rows of B and up to block_rows() rows; codes are decoded in registers and go from there to all rows
+//     chunk     a unit of codes of four bits, or half a unit of wider ones, which is decoded before it is needed:
 //
-//                   line 0    a b       lines one after another: while a is multiplied b is decoded, then c, and so on
-//                   line 1    c d
-//                   line 2    e f       lines in turns (one or two rows): two vectors of a, c, e and g, then their other
-//                   line 3    g h       two; after these each line decodes its next piece
+//                   b0    a b       one after another: while a is multiplied b is decoded, then c, and so on
+//                   b1    c d
+//                   b2    e f       interleaved (one or two rows of A): two vectors of a, c, e and g, then their other two.
+//                   b3    g h       After these each row of B decodes its next chunk
 //
-//     rows      a unit of them comes from L2 and is read for four lines
-//     runs      sums of products that share a factor, of one line and all rows, or of four lines in turns: in registers
-//     sums      of four lines and all rows: in registers where there are enough, else in L1
+//     rows      a unit of them comes from L2 and is read for four rows of B
+//     runs      sums of products that share a factor, of one row of B and all rows, or of four interleaved: in registers
+//     sums      of four rows of B and all rows: in registers where there are enough, else in L1
 //
-// Zen 4 looks at some 64 operations that wait for operands, and begins those that have them. Codes of six and eight bits
-// need 20 to 30 cycles from memory to numbers, and products that wait for them would take these places: a unit of a line
-// beside two rows takes 30 cycles in MXFP6 where codes are decoded as they are multiplied, and 26 so; its operations alone
-// take 22. Beside more rows decoding weighs less than loads of rows do, which strips share among lines (few_rows_strips.h).
+// The schedulers of Zen 4 hold some 64 operations that wait for operands. Codes of six and eight bits need 20 to 30 cycles
+// from memory to numbers, and products that wait for them would fill the schedulers. So chunks are decoded before they are
+// needed. With more rows, decoding weighs less than loads of rows do, which strips share among rows of B
+// (few_rows_strips.h).
+//
+//     | MXFP6, a unit of a row of B, two rows  | cycles |
+//     |----------------------------------------|--------|
+//     | decoded as it is multiplied            | 30     |
+//     | decoded before                         | 26     |
+//     | its operations alone                   | 22     |
 #pragma once
 #include <utility>
 
@@ -26,7 +32,7 @@ namespace mxq::cpu {
 namespace {
 
 #if defined(__AVX512F__)
-// Returns how many rows make a block. Beside more rows strips are faster; `scaled` products, which are rare, have strips
+// Returns how many rows make a block. With more rows strips are faster; `scaled` products, which are rare, have strips
 // alone.
 template <class Weights>
 constexpr int block_rows(Products products) {
@@ -35,19 +41,19 @@ constexpr int block_rows(Products products) {
     return Weights::order == Order::bytes ? 6 : 5;
 }
 
-// Tells whether a pair of vectors of each line is multiplied in turns. Products of a line are one chain of four or eight
-// multiply-adds, and beside one or two rows there are too few lines in sight whose chains could fill its waits.
+// Tells whether a pair of vectors of each row of B is interleaved. Products of a row of B are one chain of four or eight
+// multiply-adds, and with one or two rows there are too few rows of B in sight whose chains could fill its waits.
 template <Products products, int rows>
 constexpr bool kTakesLinesInTurns = products == Products::fused&& rows <= 2;
 
-// Returns the piece of a line that comes after one of its unit, which after the last one is at `next`.
+// Returns the chunk of a row of B that comes after one of its unit, which after the last one is at `next`.
 template <class Weights>
 MXQ_HD const uint8_t* piece_after(const uint8_t* codes, int piece, const uint8_t* next) {
     constexpr int pieces = DecodedPiece<typename Weights::Element>::of_unit;
     return piece < pieces - 1 ? codes + (piece + 1) * Weights::unit_bytes / pieces : next;
 }
 
-// A unit of each of four lines, their factors, and how many bytes it is to the lines that are prefetched meanwhile.
+// A unit of each of four rows of B, their factors, and how many bytes it is to the rows of B that are prefetched meanwhile.
 template <class Weights>
 struct BlockUnits {
     MXQ_HD void step() {
@@ -60,35 +66,35 @@ struct BlockUnits {
     int64_t to_next;
 };
 
-// Prefetches bytes of the line that comes next, at a place that the compiler cannot move to before the run is there. Left
-// free, GCC gathers the prefetches of a unit, and one row of MXFP8 takes up to a tenth more.
+// Prefetches bytes of the row of B that comes next, at a point that the compiler cannot move to before the run is there.
+// Left free, GCC gathers the prefetches of a unit, and one row of MXFP8 takes up to a tenth more.
 MXQ_HD void prefetch_after(Lanes& run, const uint8_t* codes, int64_t& to_next) {
     asm("" : "+v"(run.all), "+r"(to_next));
     __builtin_prefetch(codes + to_next, 0, 2);
 }
 
-// Adds the products of two vectors of a line with those of the rows, as row(r, which) has them, to runs. Those that begin
-// take their first product as it is.
+// Adds the products of two vectors of a row of B with those of the rows, as row(r, which) has them, to runs. Those that
+// begin take their first product as it is.
 template <int rows, class Line, class Row>
 MXQ_HD void multiply_pair(const Line& line, int step, bool begins, const Row& row, Lanes (&runs)[rows]) {
     const Lanes upper = line.upper(step), lower = line.lower(step);
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++) {
-        runs[r] = begins ? times(row(r, 0), upper) : multiply_add<false>(row(r, 0), upper, runs[r]);
-        runs[r] = in_register(multiply_add<false>(row(r, 1), lower, runs[r]));
+        runs[r] = begins ? times(row(r, 0), upper) : multiply_add(row(r, 0), upper, runs[r]);
+        runs[r] = in_register(multiply_add(row(r, 1), lower, runs[r]));
     }
 }
 
-// Adds the runs of a section of a line, times its factors, to the sums.
+// Adds the runs of a section of a row of B, times its factors, to the sums.
 template <class Weights, int rows>
 MXQ_HD void add_section(const float* factors, int section, const Lanes (&runs)[rows], Lanes (&sums)[rows]) {
     const Lanes of_lanes = Weights::factors_of(factors, section, 0);
 #pragma GCC unroll 8
-    for (int r = 0; r < rows; r++) sums[r] = multiply_add<false>(runs[r], of_lanes, sums[r]);
+    for (int r = 0; r < rows; r++) sums[r] = multiply_add(runs[r], of_lanes, sums[r]);
 }
 
-// Multiplies a unit of four lines of codes with the rows: two vectors of each line in turns. Without factors runs are the
-// sums. `pieces` has the first piece of each line, and gets that of the unit that follows, where one does.
+// Multiplies a unit of four rows of codes with the rows: two vectors of each row of B, interleaved. Without factors runs are
+// the sums. `pieces` has the first chunk of each row of B, and gets that of the unit that follows, where one does.
 template <class Weights, int rows>
 MXQ_HD void multiply_in_turns(const BlockUnits<Weights>& b, bool has_following, const float* numbers,
                               DecodedPiece<typename Weights::Element> (&pieces)[kStripLines],
@@ -125,7 +131,7 @@ MXQ_HD void multiply_in_turns(const BlockUnits<Weights>& b, bool has_following, 
     }
 }
 
-// Multiplies units of four lines of codes with the rows, the lines in turns.
+// Multiplies units of four rows of codes with the rows, the rows of B interleaved.
 template <class Weights, int rows>
 MXQ_HD void multiply_units_in_turns(BlockUnits<Weights> b, int64_t count, const float* numbers,
                                     Lanes (&sums)[kStripLines][rows]) {
@@ -136,7 +142,7 @@ MXQ_HD void multiply_units_in_turns(BlockUnits<Weights> b, int64_t count, const 
 }
 
 #if defined(__AVX512BF16__)
-// Adds the dot products of a pair of vectors of a line and of the rows to runs.
+// Adds the dot products of a pair of vectors of a row of B and of the rows to runs.
 template <int rows, class Line>
 MXQ_HD void add_dots(const Line& line, int step, bool begins, const float* numbers, Lanes (&runs)[rows]) {
     const Words pairs = line.pairs(step);
@@ -148,7 +154,7 @@ MXQ_HD void add_dots(const Line& line, int step, bool begins, const float* numbe
 }
 #endif
 
-// A unit of a line of codes and its factors, the unit that is multiplied next, and how far away the line is that is
+// A unit of a row of codes and its factors, the unit that is multiplied next, and how far away the row of B is that is
 // prefetched meanwhile.
 struct LineUnit {
     const uint8_t *codes, *next;
@@ -156,7 +162,7 @@ struct LineUnit {
     int64_t to_next;
 };
 
-// Multiplies a unit of a line of codes with the rows. Without factors runs are the sums. Of two pieces `now` is the first of
+// Multiplies a unit of a row of codes with the rows. Without factors runs are the sums. Of two chunks `now` is the first of
 // the unit. While one is multiplied the other is decoded.
 template <class Weights, Products products, int rows>
 MXQ_HD void multiply_by_pieces(LineUnit line, int now, const float* numbers,
@@ -185,7 +191,7 @@ MXQ_HD void multiply_by_pieces(LineUnit line, int now, const float* numbers,
     }
 }
 
-// Multiplies units of four lines of codes with the rows, a line after another.
+// Multiplies units of four rows of codes with the rows, a row of B after another.
 template <class Weights, Products products, int rows>
 MXQ_HD void multiply_units(BlockUnits<Weights> b, int64_t count, const float* numbers, Lanes (&sums)[kStripLines][rows]) {
     constexpr int of_unit = DecodedPiece<typename Weights::Element>::of_unit;
@@ -202,7 +208,7 @@ MXQ_HD void multiply_units(BlockUnits<Weights> b, int64_t count, const float* nu
     }
 }
 
-// Multiplies the lines with all rows of the pass. `strip` has the sums: those of a line are neighbours.
+// Multiplies the rows of B with all rows of the pass. `strip` has the sums: those of a row of B are neighbours.
 template <class Weights, Products products, int rows>
 void multiply_block(const FewRowsPass& pass, const Columns& b, float* strip) {
     static_assert(!Weights::loses_nan);

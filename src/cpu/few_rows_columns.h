@@ -1,5 +1,5 @@
-// Shared by the kernels with sums in registers, those of blocks and those with strips of decoded weights: the lines of B
-// that are multiplied together, the rows' numbers, and what becomes of their sums. Part of few_rows_kernels.cpp.
+// Shared by the kernels with sums in registers, those of blocks and those with strips of decoded weights: the rows of B that
+// are multiplied together, the rows' numbers, and what becomes of their sums. Part of few_rows_kernels.cpp.
 #pragma once
 #include "cpu/few_rows_kernels.h"
 #include "cpu/few_rows_weights.h"
@@ -7,16 +7,14 @@
 namespace mxq::cpu {
 namespace {
 
-// How many rows of plain numbers and lines have their sums in registers. More rows take strips (few_rows_strips.h), which
-// are faster from there on, and so does all that scalar code multiplies with codes, to have fewer kernels. Codes have blocks
-// of a few rows with AVX-512 (few_rows_blocks.h), and AVX2 decodes them ahead (few_rows_ahead.h). Up to kTurnRows rows of
-// plain numbers are multiplied with 64 bytes of each line in turns, which is slower with more.
+// How many rows of plain numbers, and of B, have their sums in registers. Strips (few_rows_strips.h) are faster for more
+// rows. Codes have blocks of a few rows with AVX-512 (few_rows_blocks.h), and AVX2 decodes them ahead (few_rows_ahead.h). Up
+// to kTurnRows rows of plain numbers are multiplied with 64 bytes of each row of B in round-robin, which is slower with
+// more.
 #if defined(__AVX512F__)
 constexpr int kRegisterRows = 3, kRegisterLines = 4, kTurnRows = 2;
-#elif defined(__AVX2__)
-constexpr int kRegisterRows = 2, kRegisterLines = 2, kTurnRows = 1;
 #else
-constexpr int kRegisterRows = 1, kRegisterLines = 1, kTurnRows = 0;
+constexpr int kRegisterRows = 2, kRegisterLines = 2, kTurnRows = 1;
 #endif
 constexpr int kStripLines = kFewColumns;  // of a block, too
 
@@ -35,12 +33,10 @@ constexpr bool is_plain<PlainWeights<T>> = true;
 template <class Weights, Products products>
 constexpr float kScaleOfSums = Weights::factors > 0 && products == Products::scaled ? 1.0f : Weights::scale;
 
-MXQ_HD int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
-// The most factors of a line that a pass takes, with some to read beyond the last.
+// The most factors of a row of B that a pass takes, with some to read beyond the last.
 constexpr int64_t kMostFactors = kMostDepth / kSixteen + kLanes;
 
-// Lines of B that are multiplied together. With AVX2 they lie at equal distances, and their factors kMostFactors apart.
+// Rows of B that are multiplied together. With AVX2 they lie at equal distances, and their factors kMostFactors apart.
 struct Columns {
     const uint8_t* codes[kFewColumns];
     const uint8_t* last[kFewColumns];  // the last unit, filled up with zeros, where the depth is no multiple of it
@@ -51,37 +47,26 @@ struct Columns {
     float line_factor[kFewColumns];  // what sums are multiplied by
 };
 
-// Sums of products of rows in range with BF16 numbers that are zero or in [2^-45, 2^62), which are multiples of 2^-74, are
-// zero or normal numbers. These are the magnitudes' bits.
-constexpr uint16_t kLeastExact = (127 - 45) << 7, kBeyondExact = (127 + 62) << 7;
-
 // Looks for codes of E4M3 that are NaN: all ones but for the sign. Without `searches` it does nothing.
 template <bool searches>
 struct NanSearch {
-#if defined(__AVX2__)
     // Looks at 32 codes. Twice those of NaN are the largest.
     MXQ_HD void look_at([[maybe_unused]] __m256i codes) {
         if constexpr (searches) most = _mm256_max_epu8(most, _mm256_add_epi8(codes, codes));
     }
-#endif
-    // Looks at a unit of each line.
+    // Looks at a unit of each row of B.
     MXQ_HD void look_at([[maybe_unused]] const uint8_t* const (&codes)[kStripLines]) {
-#if defined(__AVX2__)
         if constexpr (searches)
             for (int c = 0; c < kStripLines; c++)
                 for (int64_t i = 0; i < kUnit; i += 32)
                     look_at(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes[c] + i)));
-#endif
     }
     bool found() const {
-#if defined(__AVX2__)
         if constexpr (searches) return _mm256_movemask_epi8(_mm256_cmpeq_epi8(most, _mm256_set1_epi8(char(0xFE)))) != 0;
-#endif
         return false;
     }
-#if defined(__AVX2__)
+
     __m256i most = _mm256_setzero_si256();  // of twice the codes
-#endif
 };
 
 // How many floats of memory a row's numbers of a unit take.
@@ -102,7 +87,7 @@ MXQ_HD Lanes row_lanes(const float* row, int n) {
 
 // Returns the sum of the lanes as sum_of_lanes() does, where they are interleaved as those of codes of four bits may be.
 MXQ_HD float sum_of_placed_lanes([[maybe_unused]] Order order, const Lanes (&lanes)[kParts]) {
-#if defined(__AVX2__) && !defined(__AVX512F__)
+#if !defined(__AVX512F__)
     if (order == Order::nibbles) {
         const __m256 eight = _mm256_hadd_ps(lanes[0].all, lanes[1].all);  // of lanes 0 1 4 5 | 2 3 6 7
         const __m128 low = _mm256_castps256_ps128(eight), high = _mm256_extractf128_ps(eight, 1);
@@ -113,7 +98,7 @@ MXQ_HD float sum_of_placed_lanes([[maybe_unused]] Order order, const Lanes (&lan
     return sum_of_lanes(lanes);
 }
 
-// Stores the sum of the lanes of a row and a line, times what all of them are multiplied by.
+// Stores the sum of the lanes of a row and a row of B, times what all of them are multiplied by.
 MXQ_HD void finish_sum(const FewRowsPass& pass, const Columns& b, int64_t row, int64_t column, const Lanes (&lanes)[kParts],
                        Order order, float scale) {
     const float sum = multiply_rn(sum_of_placed_lanes(order, lanes), scale);

@@ -15,7 +15,7 @@ enum class Products {
     scaled  // factors are applied to codes
 };
 
-// Rows of A that are multiplied with every line of B that is read, over codes [k, k + depth) of the contraction.
+// Rows of A that are multiplied with every row of B that is read, over codes [k, k + depth) of the contraction.
 struct FewRowsPass {
     int64_t row_count;  // 1 to kPassRows
     int64_t k, depth;   // k is a multiple of kGemmDepth
@@ -32,11 +32,11 @@ struct FewRowsPass {
     void* integer_room;    // kIntegerRoom bytes for it, where one row of numbers leaves room
 };
 
-// Limits the rows of A of a pass, and the lines of B that a kernel takes at a time.
+// Limits the rows of A of a pass, and the rows of B that a kernel takes at a time.
 constexpr int64_t kPassRows = 16, kFewColumns = 4;
 
-// Limits the codes of the contraction that are multiplied in one way beside one row, and those of a pass: so many that it
-// seldom ends within a line, since lines that are read in pieces are no stream of memory.
+// Limits the codes of the contraction that are multiplied in one way with one row, and those of a pass: so many that it
+// seldom ends within a row of B, since rows of B that are read in chunks are no sequential stream.
 constexpr int64_t kPassDepth = 4096, kMostDepth = 4 * kPassDepth;
 
 constexpr size_t kIntegerRoom = size_t(128) << 10;
@@ -44,15 +44,14 @@ constexpr size_t kIntegerRoom = size_t(128) << 10;
 struct FewRowsKernels {
     bool packs_dots;  // whether rows of dot products are pairs of BF16
     bool fuses;       // whether there is a multiply-add with one rounding, so that exact products gain nothing
-    int64_t
-        register_rows;  // beside plain numbers so many rows have their sums in registers, and read all of L1 for each line
+    int64_t register_rows;  // with plain numbers so many rows have their sums in registers, and read all of L1 for each line
 
-    // Fills pass.rows with the values of pass.row_count lines of A, in the order that products with such a
-    // B take. Sets extreme[row] as DecodeLines does, and nonzero[row] for a row with a value that is not zero.
+    // Fills pass.rows with the values of pass.row_count rows of A, in the order that products with such a B take. Sets
+    // extreme[row] as DecodeLines does, and nonzero[row] for a row with a value that is not zero.
     void (*prepare)(FewRowsPass& pass, const OperandLines& a, const QuantizedPart& b, uint8_t* extreme, uint8_t* nonzero);
 
-    // Multiplies the prepared rows with the lines of B. Sets unsafe[line] for a line that may have values out of the range
-    // in which products are exact.
+    // Multiplies the prepared rows with the rows of B. Sets unsafe[line] for a row of B that may have values out of the
+    // range in which products are exact.
     void (*multiply)(const FewRowsPass& pass, const OperandLines& b, uint8_t* unsafe);
 };
 

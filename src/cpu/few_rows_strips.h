@@ -1,19 +1,19 @@
 // Products of more rows than have their sums in registers: weights are decoded once for all rows of a pass. Part of
 // few_rows_kernels.cpp, whose head fixes the order of each sum.
 //
-//     strip     four lines of B, of which a unit of 128 codes is decoded at a time:
+//     strip     four rows of B, of which a unit of 128 codes is decoded at a time:
 //
-//                   line 0    v0 v1 v2 v3 | v4 v5 v6 v7      kHeldLines x kHeld of these vectors are held in registers,
-//                   line 1    v0 v1 v2 v3 | v4 v5 v6 v7      while all rows pass by
+//                   b0    v0 v1 v2 v3 | v4 v5 v6 v7      kHeldLines x kHeld of these vectors are held in registers,
+//                   b1    v0 v1 v2 v3 | v4 v5 v6 v7      while the loop runs over all rows
 //                   ...
-//     rows      row 0: v0 to v7 | row 1: v0 to v7 | ... of the same unit; each vector is loaded once for kHeldLines lines
-//     sums      line 0: row 0 | row 1 | ... sixteen lanes each, in L1
+//     rows      row 0: v0 to v7 | row 1: v0 to v7 | ... of the same unit; each vector is loaded once for kHeldLines of b
+//     sums      b0: row 0 | row 1 | ... sixteen lanes each, in L1
 //     runs      sums of products that wait for the second half of their section
 //
-// The rows of a unit come from L2, once for a strip: 12 to 16 bytes a cycle, which a core reads beside its multiply-adds.
-// These bound it: with 16 rows and MXFP4 they keep their pipes busy 8 cycles in 10 with AVX-512. Decoding takes an eighth of
-// the time, and adding runs times factors to sums an eighth (MXFP4) to a quarter (MXFP6, MXFP8) as much as products. AVX2
-// takes strips for codes that factors are applied to before they are multiplied, and for decoded lines.
+// The rows of a unit come from L2, once for a strip: 12 to 16 bytes a cycle, overlapped with the multiply-adds.
+// Multiply-adds bound a strip: with 16 rows and MXFP4 their pipes are busy 8 cycles in 10 with AVX-512. Decoding takes an
+// eighth of the time. Adding runs times factors to sums takes an eighth (MXFP4) to a quarter (MXFP6, MXFP8) of what products
+// take. AVX2 takes strips for codes that factors are applied to before they are multiplied, and for decoded rows of B.
 #pragma once
 #include <cstring>
 
@@ -44,7 +44,7 @@ constexpr Method method_of() {
     return {products, is_packed, 0};
 }
 
-// A unit of the lines: a part of the lanes of each vector, and the factors of these lanes.
+// A unit of the rows of B: a part of the lanes of each vector, and the factors of these lanes.
 struct DecodedUnit {
     Lanes values[kStripLines][kUnitVectors];
     Lanes factors[kStripLines][2];
@@ -88,12 +88,12 @@ MXQ_HD Lanes add_products(const Lanes& row, const Lanes& weights, const Lanes& s
 #if defined(__AVX512BF16__)
     if constexpr (method.is_packed) return {_mm512_dpbf16_ps(sum.all, __m512bh(weights.all), __m512bh(row.all))};
 #endif
-    return multiply_add<method.products == Products::exact>(row, weights, sum);
+    return multiply_add(row, weights, sum);
 }
 
-// Prefetches a unit of each line that comes next, some bytes with each row that passes by, where units are large. Prefetched
-// together, those of F32 weights are more than memory takes at once: 8 rows took 10% more, 16 rows 15%. Those of BF16
-// weights are not, and spread they took up to a tenth more beside 4 rows.
+// Prefetches a unit of each row of B that comes next, some bytes with each row that passes by, where units are large.
+// Prefetched together, those of F32 weights are more than memory takes at once: 8 rows took 10% more, 16 rows 15%. Those of
+// BF16 weights are not, and spread they took up to a tenth more with 4 rows.
 template <class Weights>
 struct SpreadPrefetches {
     static constexpr bool spreads = Weights::unit_bytes > 256;
@@ -109,8 +109,8 @@ struct SpreadPrefetches {
     int64_t done = 0;
 };
 
-// Multiplies vectors [first, first + kHeld) of kHeldLines lines with a part of all rows, of which each calls prefetch().
-// Sums of a line are `stride` floats from those of the next.
+// Multiplies vectors [first, first + kHeld) of kHeldLines rows of B with a part of all rows, of which each calls prefetch().
+// Sums of a row of B are `stride` floats from those of the next.
 template <Method method, int first, class Prefetch>
 MXQ_HD void multiply_held(const DecodedUnit& unit, int line, const float* row, int64_t row_count, float* runs, float* sums,
                           Prefetch& prefetch) {
@@ -144,7 +144,7 @@ MXQ_HD void multiply_held(const DecodedUnit& unit, int line, const float* row, i
                 to = add_products<method>(numbers, held[c][v], to);
                 if constexpr (has_factors)
                     if ((first + v + 1) % method.section == 0) {
-                        sum[c] = multiply_add<false>(run[c], factors[c][(first + v) / method.section], sum[c]);
+                        sum[c] = multiply_add(run[c], factors[c][(first + v) / method.section], sum[c]);
                         run[c] = no_lanes();
                     }
             }
@@ -167,8 +167,8 @@ MXQ_HD void multiply_decoded(const DecodedUnit& unit, const float* rows, int64_t
     }
 }
 
-// Multiplies the lines with all rows. `sums` has kStripLines x row_count x kLanes numbers. Returns false where there is a
-// NaN that decoding loses.
+// Multiplies the rows of B with all rows. `sums` has kStripLines x row_count x kLanes numbers. Returns false where there is
+// a NaN that decoding loses.
 template <class Weights, Products products>
 MXQ_HD bool multiply_strip(const FewRowsPass& pass, const Columns& b, float* sums) {
     constexpr Method method = method_of<Weights, products>();
@@ -232,8 +232,8 @@ MXQ_HD void copy_times(float scale, const float* from, int64_t count, float* to)
         for (int64_t i = 0; i < count; i++) to[i] = multiply_rn(from[i], scale);
 }
 
-// Multiplies lines of B with the rows of a pass. Sums wait for the next pass as they are without a scale, since rows that
-// are extreme there have codes of another kind. Returns false, and leaves their sums as they were, where there is a NaN that
+// Multiplies rows of B with the rows of a pass. Sums wait for the next pass as they are without a scale, since rows that are
+// extreme there have codes of another kind. Returns false, and leaves their sums as they were, where there is a NaN that
 // decoding loses.
 template <class Weights, Products products>
 bool multiply_strips(const FewRowsPass& pass, const Columns& b) {

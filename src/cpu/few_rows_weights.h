@@ -20,6 +20,18 @@ namespace {
 // ---- Factors ---------------------------------------------------------------------------------------------------------
 
 #if defined(__AVX512F__)
+// Which of so many factors each lane takes, in the upper half of its index.
+template <int64_t count>
+struct FactorOfLane {
+    alignas(64) int32_t index[kLanes];
+
+    constexpr FactorOfLane() : index() {
+        for (int64_t i = 0; i < kLanes; i++) index[i] = int32_t(i * count / kLanes) << 16;
+    }
+};
+template <int64_t count>
+constexpr FactorOfLane<count> kFactorOfLane;
+
 // Stores E4M3 scales as BF16 numbers, and zeros up to a multiple of 32. Returns true: NaN stays NaN.
 MXQ_HD bool factors_of_e4m3(const uint8_t* scales, int64_t count, bool, float* to) {
     const __m512i neighbours = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
@@ -50,7 +62,6 @@ MXQ_HD SixteenBytes load_some(const uint8_t* from, int64_t count) {
     return bytes;
 }
 
-#if defined(__AVX2__)
 // Stores E4M3 scales, and some more up to a multiple of 16, as F16 numbers of 2^-8 times their values, each twice, since two
 // lanes take it, and interleaved as lanes are, or `in_order`. Returns false where there is a NaN, which becomes a number.
 MXQ_HD bool factors_of_e4m3(const uint8_t* scales, int64_t count, bool in_order, float* to) {
@@ -71,25 +82,11 @@ MXQ_HD bool factors_of_e4m3(const uint8_t* scales, int64_t count, bool in_order,
     return _mm256_movemask_epi8(_mm256_cmpeq_epi8(most, _mm256_set1_epi8(char(0xFE)))) == 0;
 }
 constexpr int kFoldOfScales = 8;
-#else
-// Turns E4M3 scales to factors, and some more up to a multiple of 16. Returns true: NaN stays NaN.
-MXQ_HD bool factors_of_e4m3(const uint8_t* scales, int64_t count, bool, float* to) {
-    for (int64_t i = 0; i < count; i += kSixteen) {
-        const SixteenBytes some = load_some(scales + i, count - i);
-        uint8_t bytes[kSixteen];
-        memcpy(bytes, &some, sizeof bytes);
-        store_sixteen(decode_bytes_16<E4M3>(bytes), to + i);
-    }
-    return true;
-}
-constexpr int kFoldOfScales = 0;
-#endif
 constexpr int64_t floats_of_factors(int64_t count) { return count; }
 
 // Stores 2^(s - 127 + exponent) for sixteen E8M0 scales; AVX2 those of every four in the order 0 2 1 3, in which lanes of
 // codes of four bits take two neighbours, or `in_order`.
-MXQ_HD void store_powers(const SixteenBytes& scales, uint32_t exponent, [[maybe_unused]] bool in_order, float* to) {
-#if defined(__AVX2__)
+MXQ_HD void store_powers(const SixteenBytes& scales, uint32_t exponent, bool in_order, float* to) {
     const __m256i bytes = _mm256_broadcastsi128_si256(__m128i(scales));
     for (int i = 0; i < kSixteen; i += 8) {
         const __m256i interleaved = _mm256_setr_epi32(0, 2, 1, 3, 4, 6, 5, 7),
@@ -98,9 +95,6 @@ MXQ_HD void store_powers(const SixteenBytes& scales, uint32_t exponent, [[maybe_
         const __m256i sums = _mm256_add_epi32(_mm256_shuffle_epi8(bytes, order), _mm256_set1_epi32(int(exponent)));
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), _mm256_slli_epi32(sums, 23));
     }
-#else
-    for (int64_t i = 0; i < kSixteen; i++) to[i] = bits_float((scales[i] + exponent) << 23);
-#endif
 }
 #endif
 
@@ -151,19 +145,9 @@ MXQ_HD Lanes load_numbers(const uint8_t* from, float) { return load_lanes(reinte
 MXQ_HD Lanes load_numbers(const uint8_t* from, F16) {
     return {_mm512_maskz_cvtph_ps(kAll, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)))};
 }
-#elif defined(__AVX2__)
-MXQ_HD Lanes load_numbers(const uint8_t* from, F16) {
-    return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)))};
-}
 #else
 MXQ_HD Lanes load_numbers(const uint8_t* from, F16) {
-    Lanes lanes;
-    for (int64_t i = 0; i < kLanes; i++) {
-        F16 number;
-        memcpy(&number, from + i * int64_t(sizeof number), sizeof number);
-        lanes.all[i] = to_float(number);
-    }
-    return lanes;
+    return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)))};
 }
 #endif
 
@@ -180,7 +164,7 @@ struct QuantizedWeights : UnitDecoder<E> {
     static constexpr float fold = float(1 << kFold<E>), scale = block == kNvBlock ? 1 << kFoldOfScales : 1;
     static constexpr bool loses_nan = kLosesNan<E>;
 
-#if defined(__AVX2__) && !defined(__AVX512F__)
+#if !defined(__AVX512F__)
     // Returns the factors of a group of 64 codes, where those of a unit are stored in order.
     MXQ_HD static Lanes factors_in_order(const float* of_unit, int group) {
         if constexpr (block == kNvBlock) return load_numbers(reinterpret_cast<const uint8_t*>(of_unit + group * 4), F16{});
@@ -192,29 +176,23 @@ struct QuantizedWeights : UnitDecoder<E> {
 
     // Returns the factors of a part's lanes for vectors of a section, from those of a unit: divided by `scale`.
     MXQ_HD static Lanes factors_of(const float* of_unit, [[maybe_unused]] int64_t number, [[maybe_unused]] int64_t part) {
-#if defined(__AVX2__) && !defined(__AVX512F__)
+#if !defined(__AVX512F__)
         if constexpr (block == kNvBlock) return load_numbers(reinterpret_cast<const uint8_t*>(of_unit + part * 4), F16{});
         if constexpr (block != kMxBlock) return same_lanes(of_unit);
         const float* const of_part = of_unit + part * 2;  // in the order of store_powers()
         return order == Order::nibbles ? same_pairs(of_part) : same_lanes(of_part + number);
 #else
         constexpr int64_t of_section = factors / sections;
-#if defined(__AVX512F__)
         if constexpr (block > kMxBlock) return same_lanes(of_unit);
         __m128i some = _mm_setzero_si128();
         memcpy(&some, reinterpret_cast<const uint16_t*>(of_unit) + number * of_section, of_section * sizeof(uint16_t));
-        const __m512i index = _mm512_load_si512(kFactorOfLane<FactorOfLane<of_section, 16> >.index);
+        const __m512i index = _mm512_load_si512(kFactorOfLane<of_section>.index);
         return as_lanes(_mm512_maskz_permutexvar_epi16(0xAAAAAAAA, index, _mm512_castsi128_si512(some)));
-#else
-        if constexpr (of_section <= kParts) return same_lanes(of_unit + number * of_section + part * of_section / kParts);
-        const int32_t* const index = kFactorOfLane<FactorOfLane<of_section, 0> >.index + part * kWidth;
-        return pick_lanes(of_unit + number * of_section, index);
-#endif
 #endif
     }
 };
 
-// Codes of E without factors: one scale multiplies the sums of a line.
+// Codes of E without factors: one scale multiplies the sums of a row of B.
 template <class E>
 struct LineWeights : UnitDecoder<E> {
     static constexpr Order order = Order::bytes;
@@ -257,31 +235,20 @@ struct PlainWeights<Bf16> {
     static constexpr float fold = 1, scale = 1;
     static constexpr bool loses_nan = false;
 
-#if defined(__AVX2__)
     // Returns a part of vector n of a unit.
     MXQ_HD static Lanes load(const uint8_t* unit, int n, int64_t part) {
         const Words pairs = load_words(unit + (n / 2 * 2 * kLanes + part * kWidth * 2) * int64_t(sizeof(Bf16)));
         return as_lanes(n % 2 ? lower_of(pairs) : upper_of(pairs));
     }
-#endif
+
     template <class Use>
     MXQ_HD static void decode(const uint8_t* numbers, int64_t part, const Use& use) {
 #pragma GCC unroll 4
         for (int n = 0; n < kUnitVectors; n += 2) {
             const uint8_t* const from = numbers + (n * kLanes + part * kWidth * 2) * int64_t(sizeof(Bf16));
-#if defined(__AVX2__)
             const Words pairs = load_words(from);
             use(n, as_lanes(upper_of(pairs)));
             use(n + 1, as_lanes(lower_of(pairs)));
-#else
-            uint16_t bits[2 * kLanes];
-            memcpy(bits, from, sizeof bits);
-            Lanes even, odd;
-            for (int64_t i = 0; i < kLanes; i++)
-                even.all[i] = to_float(Bf16{bits[2 * i]}), odd.all[i] = to_float(Bf16{bits[2 * i + 1]});
-            use(n, odd);
-            use(n + 1, even);
-#endif
         }
     }
 #if defined(__AVX512BF16__)

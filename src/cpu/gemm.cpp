@@ -1,4 +1,4 @@
-// The product on the CPU. D is cut into tiles; a tile belongs to one thread, which decodes its rows of A and its lines of B
+// The product on the CPU. D is cut into tiles; a tile belongs to one thread, which decodes its rows of A and its rows of B
 // to fp32, kGemmDepth of the contraction at a time, and keeps the sums in scratch until D is written once:
 //
 //     scratch of a thread:   rows     tile rows    x kGemmDepth   (half of a usual L2)
@@ -7,12 +7,12 @@
 //
 // Nothing is shared, so threads meet only at the end. How D is cut does not touch the bits.
 //
-// A product of few rows has tiles of its own: all of its rows times some lines of B (cpu/few_rows.h), in memory that the
+// A product of few rows has tiles of its own: all of its rows times some rows of B (cpu/few_rows.h), in memory that the
 // context keeps. Many products of more rows are cut into such products (FewRows::rows_of_cut). Their order of summation is
 // another one. So the choice depends on the operands alone, not on threads or the instruction set.
 //
-// Products of extreme lines (see gemm_kernels.h) may be rounded below fp32's normal range. Where that could show in D, in
-// a sum that came out tiny, the sum is made again in double precision, where it has no rounding that matters.
+// Products of extreme K-major rows (see gemm_kernels.h) may be rounded below fp32's normal range. Where that could show in
+// D, in a sum that came out tiny, the sum is made again in double precision, where it has no rounding that matters.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -174,7 +174,7 @@ int64_t useful_threads(const std::vector<Product>& products, int64_t n, int64_t 
     return std::clamp(int64_t(std::min(work / kThreadProducts, 1e6)), int64_t(1), threads);
 }
 
-// Memory of all threads, in one piece that is allocated before anything is written.
+// Memory of all threads, in one block that is allocated before anything is written.
 class TileScratch {
 public:
     TileScratch(int64_t workers, int64_t rows, int64_t columns)
@@ -242,7 +242,7 @@ private:
     // Returns whether the next thing that happens to a sum is a rounding to 16 bits.
     bool is_rounded_next() const { return problem_.d.format != MXQ_FORMAT_F32 && problem_.is_sum_alone(); }
 
-    // Fills the sums. Returns whether a line is extreme.
+    // Fills the sums. Returns whether a K-major row is extreme.
     bool multiply(const OperandLines& a, const OperandLines& b, int64_t k, GemmBlock block, uint8_t* extreme) const {
         block.row_count = round_up(a.count, kernels_.rows);
         block.column_count = round_up(b.count, kernels_.columns);
@@ -259,7 +259,7 @@ private:
         return any;
     }
 
-    // Makes tiny sums of extreme lines again.
+    // Makes tiny sums of extreme K-major rows again.
     void repair(const OperandLines& a, const OperandLines& b, int64_t k, const GemmBlock& block,
                 const uint8_t* extreme) const {
         const uint8_t* extreme_columns = extreme + round_up(a.count, kernels_.rows);

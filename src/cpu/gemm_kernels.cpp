@@ -7,13 +7,13 @@
 //     register tile: kRows x kVectors vectors of sums; per k it loads kVectors vectors of B and broadcasts kRows values of A
 //
 // Vectors run across N only, so every output is summed in the same order whatever the width. A product of two values that
-// are MX, BF16 or F16 has at most 22 significant bits: unless a line is extreme it is exact, and a fused multiply-add gives
-// the bits of a multiply and an add. NVFP4 and FP8 values have 24 bits of their fp32 scales, as F32 has: their products, and
-// those of extreme lines, take the two apart, so that the bits do not depend on the machine having FMA.
+// are MX, BF16 or F16 has at most 22 significant bits: unless a K-major row is extreme it is exact, and a fused multiply-add
+// gives the bits of a multiply and an add. NVFP4 and FP8 values have 24 bits of their fp32 scales, as F32 has: their
+// products, and those of extreme K-major rows, take the two apart, so that the bits do not depend on the machine having FMA.
 //
 // The multiply-adds are the bound (100 GFLOP/s of a register tile on one Zen 3 core): a panel of columns stays in L1 while
-// the rows stream past it from L2. Codes are read, and values written to scratch, once for every tile of D that the line
-// meets, which is the bound where there are few rows. Only the table at the end has external linkage.
+// the rows stream past it from L2. Codes are read, and values written to scratch, once for every tile of D that the K-major
+// row meets, which is the bound where there are few rows. Only the table at the end has external linkage.
 #include "cpu/gemm_kernels.h"
 
 #include <cstring>
@@ -40,7 +40,7 @@ typedef float Vector __attribute__((vector_size(kLanes * 4)));
 typedef float VectorInMemory __attribute__((vector_size(kLanes * 4), aligned(4), may_alias));
 typedef float Four __attribute__((vector_size(16)));
 
-// Implements GemmKernels::decode_rows for lines that are read across.
+// Implements GemmKernels::decode_rows for operands that are not K-major.
 bool decode_rows_across(const OperandLines& lines, int64_t k, int64_t depth, float* out, uint8_t* extreme) {
     const OperandReader reader(lines.part);
     bool any = false;
@@ -82,7 +82,7 @@ MXQ_HD void transpose_4(const float* from, int64_t from_stride, float* to, int64
     for (int i = 0; i < 4; i++) memcpy(to + i * to_stride, &columns[i], sizeof columns[i]);
 }
 
-// Implements GemmKernels::decode_columns for lines that are read across: a stored line has those of a panel side by side.
+// Implements GemmKernels::decode_columns for operands that are not K-major: a stored row has those of a panel side by side.
 bool decode_columns_across(const OperandLines& lines, int64_t k, int64_t depth, float* out, uint8_t* extreme) {
     const OperandReader reader(lines.part);
     const int64_t last = lines.count / kColumns * kColumns;
@@ -96,9 +96,9 @@ bool decode_columns_across(const OperandLines& lines, int64_t k, int64_t depth, 
     return any;
 }
 
-// Implements GemmKernels::decode_columns, four lines at a time, since the caller's stack may be small. A panel is written to
-// a depth that is a multiple of 4; what is too much is overwritten by the next panel, or lies in room that `out` has and
-// nobody reads.
+// Implements GemmKernels::decode_columns, four K-major rows at a time, since the caller's stack may be small. A panel is
+// written to a depth that is a multiple of 4; what is too much is overwritten by the next panel, or lies in room that `out`
+// has and nobody reads.
 bool decode_columns_along(const OperandLines& lines, int64_t k, int64_t depth, float* out, uint8_t* extreme) {
     const OperandReader reader(lines.part);
     alignas(64) float four[4][kGemmDepth] = {};

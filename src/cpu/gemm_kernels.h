@@ -10,12 +10,12 @@ namespace mxq::cpu {
 // sums of kGemmDepth products, each summed in order from +0, are added in order.
 constexpr int64_t kGemmDepth = 256;
 
-// Lines [first, first + count) of A or B of one product. The part has one matrix.
+// K-major rows [first, first + count) of A or B of one product. The part has one matrix.
 struct OperandLines {
     GemmOperand part;
     int64_t first, count;
 
-    // Returns `lines` of these lines, from line `from` on.
+    // Returns `lines` of these K-major rows, from K-major row `from` on.
     OperandLines some(int64_t from, int64_t lines) const {
         OperandLines result = *this;
         result.first += from;
@@ -24,12 +24,12 @@ struct OperandLines {
     }
 };
 
-// Decodes codes [k, k + depth) of the lines to fp32 and fills up with zero lines; depth is at most kGemmDepth, k a multiple
-// of it. Sets extreme[i] for a line with a nonzero value out of the range in which products are exact, or rounded to normal
-// numbers. Returns whether any line of this call is extreme.
+// Decodes codes [k, k + depth) of the K-major rows to fp32 and fills up with zero K-major rows; depth is at most kGemmDepth,
+// k a multiple of it. Sets extreme[i] for a K-major row with a nonzero value out of the range in which products are exact,
+// or rounded to normal numbers. Returns whether any K-major row of this call is extreme.
 using DecodeLines = bool (*)(const OperandLines& lines, int64_t k, int64_t depth, float* out, uint8_t* extreme);
 
-// A block of D in whole register tiles, with the lines that it is made of.
+// A block of D in whole register tiles, with the K-major rows that it is made of.
 struct GemmBlock {
     float* rows;     // the lines of A, from decode_rows
     float* columns;  // the lines of B, from decode_columns

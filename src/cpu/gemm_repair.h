@@ -17,13 +17,13 @@ inline bool are_exact(const QuantizedPart& a, const QuantizedPart& b) {
     return significant_bits(a) + significant_bits(b) <= 24;
 }
 
-// Returns whether the sum of an extreme line is so small that it is made again. At 2^-90 and above the bound's
-// (L + 1) 2^-24 |a||b| covers the roundings at 2^-150 of any length L of the contraction.
+// Returns whether the sum of an extreme K-major row is so small that it is made again. At 2^-90 and above the bound's (L +
+// 1) 2^-24 |a||b| covers the roundings at 2^-150 of any length L of the contraction.
 constexpr float kTinySum = 0x1p-90f;
 inline bool is_tiny(float sum) { return std::abs(sum) < kTinySum; }
 
-// Returns the sum of one line of A and one of B once more, in double. `odd` tells that a rounding to 16 bits is the next
-// thing that happens to it. `room` has place for 2 kernels.rows kGemmDepth values.
+// Returns the sum of one row of A and one of B once more, in double. `odd` tells that a rounding to 16 bits is the next
+// thing that happens to it. `room` has room for 2 kernels.rows kGemmDepth values.
 float sum_again(const GemmKernels& kernels, const OperandLines& a, const OperandLines& b, int64_t k, bool odd, float* room);
 
 }  // namespace mxq::cpu

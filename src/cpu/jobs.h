@@ -1,4 +1,4 @@
-// Shares several pieces of work, such as groups, among threads as if they were one.
+// Shares several work items, such as groups, among threads as if they were one.
 #pragma once
 #include <vector>
 
@@ -6,7 +6,7 @@
 
 namespace mxq::cpu {
 
-// A piece of work that is done for each rectangle of a grid.
+// A work item that is done for each rectangle of a grid.
 template <class Work>
 struct Job {
     Work work;

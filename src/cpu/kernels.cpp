@@ -10,10 +10,10 @@
 //                        a tile of 256 x 128 codes, which is transposed by bytes: each line of the output gets 256 codes
 //     blocks of 128      four patches for the maxima, the same four once more for the codes
 //
-// Before that, maxima that stand for whole lines or tensors are gathered from the same patches (cpu/gather_kernels.h).
+// Before that, maxima that stand for whole K-major rows or tensors are gathered from the same patches (cpu/gather_kernels.h).
 // Values come from a plain tensor, or from codes in requantize, and may be transformed (cpu/quantize_values.h). A group is a
-// matrix of its own (cpu/quantize_slices.h). cpu/dequantize_kernels.h shows how dequantize goes,
-// cpu/dequantize_transformed.h how it undoes a transform.
+// matrix of its own (cpu/quantize_slices.h). cpu/dequantize_kernels.h shows how dequantize goes, cpu/dequantize_transformed.h
+// how it undoes a transform.
 //
 // The steps of MX, and of NVFP4 from BF16, exist twice: a fast path of 16-bit vectors (cpu/quantize_fast_path.h), in
 // intrinsics because no compiler finds these conversions; and the exact path, from numerics alone and vectorised by the

@@ -9,14 +9,14 @@ namespace mxq::cpu {
 // caller's thread may have a stack of 64 KiB.
 constexpr size_t kScratchBytes = size_t(640) << 10, kScratchAlignment = 64;
 
-// A piece of one matrix of a plain tensor, which is an expert or a group. Its rows and columns start at multiples of 128, so
-// that no two pieces share a swizzled tile of scales, and end at multiples of 128 or at the matrix's end.
+// A chunk of one matrix of a plain tensor, which is an expert or a group. Its rows and columns start at multiples of 128, so
+// that no two chunks share a swizzled tile of scales, and end at multiples of 128 or at the matrix's end.
 struct Rectangle {
     int64_t matrix, row, col, rows, cols;
 };
 
 // Where the largest magnitudes of a part are gathered, as fp32: one for each matrix or, where line_stride is not 0, for each
-// line.
+// K-major row.
 struct Maxima {
     float* first;  // NULL where none are gathered
     int64_t matrix_stride, line_stride;
@@ -25,8 +25,8 @@ struct Maxima {
 };
 
 // A quantize problem without groups, or one group of a problem as a matrix of its own: its pointers stand at the group's
-// start, and its `source.rows` are the group's. A rowwise part may have more lines than that, and the lines of a columnwise
-// part may be longer: they are padding, made as if rows of zeros followed.
+// start, and its `source.rows` are the group's. A rowwise part may have more K-major rows than that, and the K-major rows of
+// a columnwise part may be longer: they are padding, made as if rows of zeros followed.
 struct QuantizeSlice {
     QuantizeProblem problem;
     Maxima rowwise, columnwise;
@@ -42,7 +42,7 @@ MXQ_HD bool transposes(const QuantizeProblem& problem) {
 
 namespace {
 
-// Returns what FP8 scales are made by beside the amax.
+// Returns what FP8 scales are made by with the amax.
 inline Fp8Rule fp8_rule_of(const QuantizeProblem& problem) {
     const float max = with_element(problem.format->element, []<class E>(E) { return E::max; });
     return {max, problem.epsilon, problem.power_of_two};

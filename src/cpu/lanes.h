@@ -4,24 +4,14 @@
 //     kWidth    lanes of a vector
 //     kParts    vectors that make sixteen lanes: part p has lanes [p kWidth, (p + 1) kWidth)
 #pragma once
-#include <cstdint>
-#include <cstring>
-
-#include "numerics/bits.h"
-#if defined(__AVX2__)
 #include <immintrin.h>
-#endif
+
+#include "cpu/few_rows_order.h"
 
 namespace mxq::cpu {
 namespace {
 
-constexpr int64_t kLanes = 16;
-
-// Whether there is a multiply-add with one rounding.
-constexpr bool kFuses = MXQ_HOST_FUSES;
-#if defined(__AVX2__)
-static_assert(kFuses, "exact products are multiplied by the kernels of fused ones");
-#endif
+static_assert(MXQ_HOST_FUSES, "exact products are multiplied as all others");
 
 #if defined(__AVX512F__)
 // Masks all lanes. GCC 12 warns of an uninitialized value in intrinsics without a mask.
@@ -42,12 +32,11 @@ MXQ_HD Lanes in_register(Lanes lanes) {
     return lanes;
 }
 
-// Returns sum + a * b, with one rounding. Hosts without an instruction for that multiply and add where the product is exact.
-template <bool exact>
+// Returns sum + a * b, with one rounding.
 MXQ_HD Lanes multiply_add(const Lanes& a, const Lanes& b, const Lanes& sum) {
     return {_mm512_fmadd_ps(a.all, b.all, sum.all)};
 }
-#elif defined(__AVX2__)
+#else
 struct Lanes {
     __m256 all;
 };
@@ -60,7 +49,6 @@ MXQ_HD Lanes in_register(Lanes lanes) {
     asm("" : "+v"(lanes.all));
     return lanes;
 }
-template <bool exact>
 MXQ_HD Lanes multiply_add(const Lanes& a, const Lanes& b, const Lanes& sum) {
     return {_mm256_fmadd_ps(a.all, b.all, sum.all)};
 }
@@ -71,63 +59,12 @@ MXQ_HD Lanes same_pairs(const float* from) {
     memcpy(&pair, from, sizeof pair);
     return {_mm256_castpd_ps(_mm256_set1_pd(pair))};
 }
-#else
-struct Lanes {
-    float all[kLanes];
-};
-MXQ_HD Lanes no_lanes() { return {}; }
-MXQ_HD Lanes load_lanes(const float* from) {
-    Lanes lanes;
-    for (int64_t i = 0; i < kLanes; i++) lanes.all[i] = from[i];
-    return lanes;
-}
-MXQ_HD Lanes same_lanes(const float* from) {
-    Lanes lanes;
-    for (int64_t i = 0; i < kLanes; i++) lanes.all[i] = *from;
-    return lanes;
-}
-MXQ_HD void store_lanes(const Lanes& lanes, float* to) {
-    for (int64_t i = 0; i < kLanes; i++) to[i] = lanes.all[i];
-}
-// Four lanes. GCC does not find such vectors by itself in functions as large as those that use lanes.
-typedef float FourLanes __attribute__((vector_size(16)));
-MXQ_HD FourLanes four_of(const Lanes& lanes, int64_t first) {
-    FourLanes four;
-    memcpy(&four, lanes.all + first, sizeof four);
-    return four;
-}
-MXQ_HD Lanes times(const Lanes& a, const Lanes& b) {
-    Lanes products;
-    for (int64_t i = 0; i < kLanes; i += 4) {
-        const FourLanes four = four_of(a, i) * four_of(b, i);
-        memcpy(products.all + i, &four, sizeof four);
-    }
-    return products;
-}
-MXQ_HD Lanes in_register(const Lanes& lanes) { return lanes; }
-template <bool exact>
-MXQ_HD Lanes multiply_add(const Lanes& a, const Lanes& b, const Lanes& sum) {
-    constexpr bool adds = exact && !kFuses;
-    Lanes sums;
-    for (int64_t i = 0; !adds && i < kLanes; i++) sums.all[i] = fused_multiply_add(a.all[i], b.all[i], sum.all[i]);
-    for (int64_t i = 0; adds && i < kLanes; i += 4) {
-        const FourLanes four = four_of(sum, i) + four_of(a, i) * four_of(b, i);
-        memcpy(sums.all + i, &four, sizeof four);
-    }
-    return sums;
-}
-MXQ_HD Lanes pick_lanes(const float* from, const int32_t* index) {
-    Lanes lanes;
-    for (int64_t i = 0; i < kLanes; i++) lanes.all[i] = from[index[i]];
-    return lanes;
-}
 #endif
 
 constexpr int64_t kWidth = int64_t(sizeof(Lanes) / sizeof(float)), kParts = kLanes / kWidth;
 
 // Returns the sum of the sixteen numbers as a tree: lane l with l + 8, then l + 4, l + 2 and l + 1.
 MXQ_HD float sum_of_lanes(const Lanes (&parts)[kParts]) {
-#if defined(__AVX2__)
 #if defined(__AVX512F__)
     const __m512& all = parts[0].all;
     const __m256 low = __builtin_shufflevector(all, all, 0, 1, 2, 3, 4, 5, 6, 7);
@@ -139,13 +76,6 @@ MXQ_HD float sum_of_lanes(const Lanes (&parts)[kParts]) {
     const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
     const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
     return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
-#else
-    float sums[kLanes / 2];
-    for (int64_t i = 0; i < kLanes / 2; i++) sums[i] = add_rn(parts[0].all[i], parts[0].all[i + kLanes / 2]);
-    for (int64_t half = kLanes / 4; half > 0; half /= 2)
-        for (int64_t i = 0; i < half; i++) sums[i] = add_rn(sums[i], sums[i + half]);
-    return sums[0];
-#endif
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace mxq::cpu {
 namespace {
 
 // A tile of codes that is transposed has kTileRows rows and kTile columns of the plain tensor. It has more rows than
-// columns, so that a line of columnwise codes gets a longer piece.
+// columns, so that a K-major row of columnwise codes gets a longer chunk.
 constexpr int64_t kTile = 128;
 constexpr int64_t kTileRows = 256;
 
@@ -41,8 +41,8 @@ MXQ_HD void copy_part(char* to, const char* from, int64_t bytes) {
         }
 }
 
-// Copies a line from L1 to the output. With `stream` whole cache lines are written past the caches; a part of a cache line
-// is not, because that costs more than it saves.
+// Copies a K-major row from L1 to the output. With `stream` whole cache lines are written past the caches; a part of a cache
+// line is not, because that costs more than it saves.
 inline void store_line(void* to, const void* from, int64_t bytes, [[maybe_unused]] bool stream) {
 #if defined(__AVX__)
     if (stream) {
@@ -62,7 +62,7 @@ inline void store_line(void* to, const void* from, int64_t bytes, [[maybe_unused
     memcpy(to, from, size_t(bytes));
 }
 
-// Orders streamed stores before those that tell another thread that a piece of work is done.
+// Orders streamed stores before those that tell another thread that a work item is done.
 void finish_stores() {
 #if defined(__x86_64__)
     _mm_sfence();

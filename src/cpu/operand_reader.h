@@ -1,4 +1,4 @@
-// Decodes the lines of one operand of a product to fp32, and says which are extreme. Part of gemm_kernels.cpp and
+// Decodes the K-major rows of one operand of a product to fp32, and says which are extreme. Part of gemm_kernels.cpp and
 // few_rows_kernels.cpp.
 #pragma once
 #include "cpu/decode_lines.h"
@@ -13,7 +13,7 @@ namespace {
 constexpr uint32_t power_of_two(int exponent) { return uint32_t(127 + exponent) << 23; }
 
 // Returns `lowest`: values in [2^lowest, 2^64) have products that are exact, or normal numbers where they are rounded. Those
-// of MX types are multiples of 2^-74 then. F32, and FP8 under fp32 scales, have more bits than fit beside those, so their
+// of MX types are multiples of 2^-74 then. F32, and FP8 under fp32 scales, have more bits than fit with those, so their
 // products with them are rounded.
 int lowest_of(const QuantizedPart& part) {
     if (part.scale_type == ScaleType::E8M0) return -71;
@@ -48,7 +48,7 @@ bool leaves_range(const float* values, int64_t count, int lowest) {
     return any != 0;
 }
 
-// Loads the numbers of a plain line, which lie at any address.
+// Loads the numbers of a plain K-major row, which lie at any address.
 template <class T>
 void load_numbers(const uint8_t* from, int64_t count, float* out) {
     for (int64_t i = 0; i < count; i++) {
@@ -64,7 +64,7 @@ LoadNumbers load_numbers_of(Element element) {
     return element == Element::F32 ? load_numbers<float> : element == Element::F16 ? load_numbers<F16> : load_numbers<Bf16>;
 }
 
-// Decodes the lines of one operand.
+// Decodes the K-major rows of one operand.
 struct OperandReader {
     const QuantizedPart& part;
     const DecodeSixteens decode;
@@ -82,8 +82,8 @@ struct OperandReader {
           safe(safe_factors(part)),
           global(global) {}
 
-    // Stores the values of codes [k, k + depth) of a line. Returns whether the line is extreme: it has a nonzero value out
-    // of the range in which products are exact.
+    // Stores the values of codes [k, k + depth) of a K-major row. Returns whether the K-major row is extreme: it has a
+    // nonzero value out of the range in which products are exact.
     bool read(int64_t line, int64_t k, int64_t depth, float* out) const {
         const uint8_t* codes = line_of(part, 0, line, k);
         if (part.scale_type == ScaleType::None) {
@@ -96,7 +96,7 @@ struct OperandReader {
         return !are_safe(factors, ceil_div(depth, kSixteen)) && leaves_range(out, depth, lowest_of(part));
     }
 
-private:
+    // Tells whether all values of codes that have these factors are in that range.
     bool are_safe(const float* factors, int64_t count) const {
         bool all = true;
         for (int64_t i = 0; i < count; i++) {
@@ -107,7 +107,7 @@ private:
     }
 };
 
-// Marks the lines of which a value makes them extreme, one value of each line. Returns whether there are any.
+// Marks the K-major rows of which a value makes them extreme, one value of each K-major row. Returns whether there are any.
 bool mark_extreme(const float* values, int64_t count, int lowest, uint8_t* extreme) {
     bool any = false;
     for (int64_t i = 0; i < count; i++)
@@ -115,9 +115,9 @@ bool mark_extreme(const float* values, int64_t count, int lowest, uint8_t* extre
     return any;
 }
 
-// Decodes code `k` of lines that are read across, which is a piece of the stored line k. Calls take(first, values, count)
-// with values of lines first, first + 1, ..., counted from the first of `lines`, until it had all. Marks extreme lines, and
-// returns whether there are any.
+// Decodes code `k` of operands that are not K-major, which is a chunk of the stored row k. Calls take(first, values, count)
+// with values of K-major rows first, first + 1, ..., counted from the first of `lines`, until it had all. Marks extreme
+// K-major rows, and returns whether there are any.
 template <class Take>
 bool read_across(const OperandReader& reader, const OperandLines& lines, int64_t k, uint8_t* extreme, const Take& take) {
     alignas(64) float values[kGemmDepth];

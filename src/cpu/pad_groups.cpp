@@ -1,5 +1,5 @@
 // Groups of rows from one alignment to another. Codes of rows are copied and followed by zeros, whatever the input has in
-// its padding; scales are copied in the same way, a line at a time.
+// its padding; scales are copied in the same way, a row at a time.
 //
 //     rowwise      a group is some lines:                columnwise   a group is some columns of every line:
 //                  in   aaa bb ccc                                    in   aaabbccc     out   aaa.bb..ccc.
@@ -27,7 +27,7 @@ struct Place {
 
 // ---- Codes ---------------------------------------------------------------------------------------------------------------
 
-// Lines of bytes, of which the first are copied and the others zero.
+// K-major rows of bytes, of which the first are copied and the others zero.
 struct CodeMove {
     const uint8_t* in;
     uint8_t* out;
@@ -74,7 +74,7 @@ struct ScaleMove {
 
 bool is_whole(const ScaleLayout& layout) { return layout.block == MXQ_MAX_DIM && layout.line_stride == 0; }
 
-// Returns how many columns of scales a line of a columnwise group has.
+// Returns how many columns of scales a row of a columnwise group has.
 int64_t columns_of(const ScaleLayout& layout, int64_t rows, int64_t padded) {
     if (layout.block == MXQ_MAX_DIM) return 1;
     return ceil_div(layout.tile_rows == 1 ? padded : rows, layout.block);
@@ -106,7 +106,7 @@ Job<ScaleMove> move_of_scales(const PadProblem::Part& part, const Place& at) {
     return {move, {1, lines, move.out_columns, kRectangleRows, kRectangleCols}, 0};
 }
 
-// Visits scales [first, first + count) of a line, in runs that lie together.
+// Visits scales [first, first + count) of a row, in runs that lie together.
 template <class Visit>
 void visit_line(const ScaleLayout& layout, int64_t line, int64_t first, int64_t count, const Visit& visit) {
     const bool contiguous = !layout.swizzled && layout.column_stride == 1;
@@ -129,7 +129,7 @@ void store_line(const ScaleMove& move, int64_t line, int64_t first, int64_t coun
                [&](int64_t there, int64_t here, size_t bytes) { std::memcpy(move.out + there, from + here, bytes); });
 }
 
-// Returns the line of `in` that has the scales of this one, or -1.
+// Returns the row of `in` that has the scales of this one, or -1.
 int64_t source_line(const ScaleMove& move, int64_t line) {
     if (line >= move.out_lines) return -1;
     if (line < move.in_lines) return line;

@@ -23,11 +23,11 @@ struct Grid {
     }
 };
 
-// Sizes of rectangles. Those for work that transposes are taller, so that longer pieces of a column are moved.
+// Sizes of rectangles. Those for work that transposes are taller, so that longer chunks of a column are moved.
 constexpr int64_t kRectangleRows = 128, kRectangleCols = 2048;
 constexpr int64_t kTallRectangleRows = 256, kTallRectangleCols = 1024;
 
-// Returns the grid of work on matrices; `transposes` tells whether it moves columns to lines.
+// Returns the grid of work on matrices; `transposes` tells whether it moves columns to K-major rows.
 inline Grid grid_of(int64_t matrices, int64_t rows, int64_t cols, bool transposes) {
     return {matrices, rows, cols, transposes ? kTallRectangleRows : kRectangleRows,
             transposes ? kTallRectangleCols : kRectangleCols};
@@ -42,7 +42,7 @@ constexpr int64_t kStreamBytes = 16 << 20;
 // No thread is woken for fewer elements than these.
 constexpr int64_t kElementsPerChunk = 64 * 1024;
 
-// Calls body(index, worker) for each of `count` pieces of work, which have `elements` elements together.
+// Calls body(index, worker) for each of `count` work items, which have `elements` elements together.
 template <class Body>
 void for_each_index(ThreadPool& pool, int64_t count, int64_t elements, const Body& body) {
     if (count == 0) return;

@@ -27,7 +27,7 @@ int64_t code_bytes(const QuantizeProblem& problem) {
     return elements * problem.format->bits / 8 * (problem.has_rowwise + problem.has_columnwise);
 }
 
-// Stores the scales of whole lines in place of the maxima that they are made from.
+// Stores the scales of whole K-major rows in place of the maxima that they are made from.
 void store_whole_scales(const QuantizeProblem& problem, const QuantizedPart& part, int64_t count) {
     const Fp8Rule rule = fp8_rule_of(problem);
     const FloatEnvironment environment;
@@ -39,7 +39,7 @@ void store_whole_scales(const QuantizeProblem& problem, const QuantizedPart& par
     }
 }
 
-// Stores the one byte of each line, made from its maximum.
+// Stores the one byte of each K-major row, made from its maximum.
 void store_line_bytes(const QuantizeProblem& problem, const QuantizedPart& part, int64_t count) {
     const ScaleSteps steps = with_element(
         problem.format->element, [&]<class E>(E) { return scale_steps<E>(problem.scale_rounding, problem.nonfinite); });
@@ -47,7 +47,7 @@ void store_line_bytes(const QuantizeProblem& problem, const QuantizedPart& part,
     for (int64_t i = 0; i < count; i++) part.scales[i] = uint8_t(scale_of(float_bits(part.amax[i]), steps));
 }
 
-// Stores compact scales of whole lines, once their codes are made.
+// Stores compact scales of whole K-major rows, once their codes are made.
 void store_scales(const QuantizeProblem& problem, const QuantizedPart& part, const Slices& slices) {
     const int64_t count = slices.maxima_count(part);
     if (has_line_bytes(problem)) return store_line_bytes(problem, part, count);
@@ -55,12 +55,12 @@ void store_scales(const QuantizeProblem& problem, const QuantizedPart& part, con
     slices.clear_padding(part);
 }
 
-// The maxima of the lines of both parts, where the scales have no room for them.
+// The maxima of the K-major rows of both parts, where the scales have no room for them.
 struct LineMaxima {
     std::vector<float> rowwise, columnwise;
 };
 
-// Returns the problem with places for the maxima of lines, if it needs them.
+// Returns the problem with places for the maxima of K-major rows, if it needs them.
 QuantizeProblem with_line_maxima(const QuantizeProblem& given, LineMaxima& maxima) {
     QuantizeProblem problem = given;
     if (!has_line_bytes(problem)) return problem;

@@ -133,7 +133,7 @@ void encode_blocks(const float* values, int64_t blocks, const BlockScales& scale
     }
 }
 
-// Encodes rows whose columns have a scale each, to lines of codes that are `code_pitch` apart.
+// Encodes rows whose columns have a scale each, to K-major rows of codes that are `code_pitch` apart.
 template <class Rounding>
 void encode_columns(const float* values, int64_t rows, int64_t pitch, const BlockScales& scales, const uint8_t* random,
                     uint8_t* codes, int64_t code_pitch) {
@@ -148,14 +148,14 @@ void encode_columns(const float* values, int64_t rows, int64_t pitch, const Bloc
 
 // ---- Random bytes of a patch ------------------------------------------------------------------------------------------
 
-// The seed and offset, and where the patch stands among the codes of the part as stored: its first line, and its first code
-// in a line divided by 16.
+// The seed and offset, and where the patch stands among the codes of the part as stored: its first K-major row, and its
+// first code in a K-major row divided by 16.
 struct RandomPlace {
     const uint64_t* seed_offset;
     int64_t row, chunk;
 };
 
-// Returns the random words of 16 codes of a line.
+// Returns the random words of 16 codes of a K-major row.
 MXQ_HD PhiloxWords random_words(const RandomPlace& place, int64_t row, int64_t chunk, bool columnwise) {
     return philox(philox_key(place.seed_offset[0]),
                   philox_counter(uint32_t(place.chunk + chunk), uint32_t(place.row + row), columnwise, place.seed_offset[1]));
@@ -184,7 +184,7 @@ MXQ_HD FourCounters philox(const PhiloxKey& key, const FourCounters& counters) {
     return {{c0, c1, c2, c3}};
 }
 
-// Returns the random words of four chunks of lines: of the chunk and the row in the vectors.
+// Returns the random words of four chunks of K-major rows: of the chunk and the row in the vectors.
 MXQ_HD FourCounters random_of_four(const RandomPlace& place, __m256i rows, __m256i chunks, bool columnwise) {
     const PhiloxCounter fixed = philox_counter(0, 0, columnwise, place.seed_offset[1]);
     return philox(philox_key(place.seed_offset[0]),
@@ -251,7 +251,7 @@ MXQ_HD int64_t random_of_fours(const RandomPlace&, int64_t, int64_t, uint8_t*) {
 MXQ_HD int64_t random_of_column_vectors(const RandomPlace&, int64_t, int64_t, uint8_t*) { return 0; }
 #endif
 
-// Stores a random byte for each element of a patch whose rows are lines.
+// Stores a random byte for each element of a patch whose rows are K-major rows.
 void random_of_rows(const RandomPlace& place, int64_t rows, int64_t pitch, uint8_t* random) {
     for (int64_t row = 0; row < rows; row++) {
         uint8_t* const line = random + row * pitch;
@@ -262,7 +262,7 @@ void random_of_rows(const RandomPlace& place, int64_t rows, int64_t pitch, uint8
     }
 }
 
-// Stores a random byte for each element of a patch whose columns are lines. It has a multiple of sixteen rows.
+// Stores a random byte for each element of a patch whose columns are K-major rows. It has a multiple of sixteen rows.
 void random_of_columns(const RandomPlace& place, int64_t rows, int64_t pitch, uint8_t* random) {
     for (int64_t chunk = 0; chunk < rows / 16; chunk++) {
         uint8_t* const lines = random + chunk * 16 * pitch;

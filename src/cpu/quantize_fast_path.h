@@ -16,8 +16,8 @@ namespace mxq::cpu {
 namespace {
 
 #if defined(__F16C__)
-// Loads a patch as words: the rows that the input has, and zeros beside and below them. `prefetches` asks for the rows that
-// the next patch has in the same place.
+// Loads a patch as words: the rows that the input has, and zeros to the right of and below them. `prefetches` asks for the
+// rows that the next patch has in the same place.
 inline void load_words(const QuantizeProblem& problem, const Rectangle& patch, int64_t height, int64_t pitch,
                        bool prefetches, uint16_t* words) {
     const int64_t rows = rows_within(problem.source.rows, patch);
@@ -146,7 +146,7 @@ void encode_word_blocks(const uint16_t* words, int64_t count, int64_t times, con
     }
 }
 
-// Encodes 32 rows whose columns have a factor each, to lines of codes that are `code_pitch` apart.
+// Encodes 32 rows whose columns have a factor each, to K-major rows of codes that are `code_pitch` apart.
 template <class E>
 void encode_word_columns(const uint16_t* words, int64_t pitch, const Prefetcher& prefetcher, const float* factors,
                          uint8_t* codes, int64_t code_pitch) {
@@ -263,8 +263,8 @@ struct FastPath {
 
     bool serves() const { return steps.maxima; }
 
-    // Loads a patch. `next` is the patch to come, whose lines are prefetched one by one while this one is encoded; if it has
-    // no rows, the rows below this patch are prefetched at once.
+    // Loads a patch. `next` is the patch to come, whose K-major rows are prefetched one by one while this one is encoded; if
+    // it has no rows, the rows below this patch are prefetched at once.
     void load(const Rectangle& patch, int64_t height, int64_t pitch, const Rectangle& next) {
         const bool asks = next.rows > 0;
         const Prefetcher at_hand = {words, 0};  // prefetches what is in L1 already

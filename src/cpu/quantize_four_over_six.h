@@ -4,7 +4,7 @@
 //     maxima -> two scales -> the errors of both, over 16 elements in order -> the better one
 //                          -> estimates of the errors, where they decide (numerics/four_over_six.h): not for square tiles
 //
-// Thirty-two lines of 16 elements are judged at once, each in a lane of its own:
+// Thirty-two blocks of 16 elements are judged at once, each in a lane of its own:
 //
 //     rowwise        a lane is a block, 16 neighbours of a row
 //     columnwise     a lane is a block, 16 rows of a column
@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kJudged = 32;
 
-// Thirty-two lines of 16 elements, a column each.
+// Thirty-two blocks of 16 elements, a column each.
 struct Lines {
     alignas(64) float elements[kNvBlock][kJudged];
 };
@@ -33,7 +33,7 @@ struct Judged {
     }
 };
 
-// How many lines the loop over elements takes at once: their sums of errors stay in registers.
+// How many blocks the loop over elements takes at once: their sums of errors stay in registers.
 constexpr int64_t kJudgedAtOnce = 16;
 
 // Returns the quotient that divide_rn gives. `corrects` tells that ErrorDivisor serves the dividend: a product with the
@@ -49,7 +49,7 @@ MXQ_HD float divide_error(float product, const ErrorDivisor& by) {
     return divide_rn(product, by.divisor);
 }
 
-// Stores the errors of the lines from `first` on under their scales.
+// Stores the errors of the blocks from `first` on under their scales.
 template <bool squared, bool corrects>
 void add_errors(const Lines& lines, int64_t first, const uint32_t* scales, const Nvfp4Global& global, float* errors) {
     const ErrorDivisor divisor{global.largest, reciprocal_rn(global.largest)};
@@ -68,7 +68,7 @@ void add_errors(const Lines& lines, int64_t first, const uint32_t* scales, const
 }
 
 #if defined(__FMA__)
-// The estimates of the errors of 16 lines under one candidate, and the factors that they are made with.
+// The estimates of the errors of 16 blocks under one candidate, and the factors that they are made with.
 struct Estimates {
     alignas(64) float multipliers[kJudgedAtOnce], units[kJudgedAtOnce], sums[2][kJudgedAtOnce] = {};
 
@@ -82,14 +82,14 @@ struct Estimates {
         }
     }
     MXQ_HD ErrorScale of(int64_t i) const { return {multipliers[i], units[i]}; }
-    // Adds the errors of an element of each line. Even and odd elements have sums of their own, as in error_estimate_16.
+    // Adds the errors of an element of each block. Even and odd elements have sums of their own, as in error_estimate_16.
     template <bool squared>
     MXQ_HD void add(const float* elements, int64_t element) {
         for (int64_t i = 0; i < kJudgedAtOnce; i++) add_error<squared>(elements[i], of(i), false, sums[element % 2][i]);
     }
 };
 
-// Stores estimates as the errors of the lines from `first` on. Returns false where one of them needs the errors themselves.
+// Stores estimates as the errors of the blocks from `first` on. Returns false where one of them needs the errors themselves.
 template <bool squared>
 bool estimate_errors(const Lines& lines, int64_t first, const uint32_t* maxima, const Nvfp4Global& global, Judged& judged) {
     Estimates four(judged.four + first, global), six(judged.six + first, global);
@@ -117,7 +117,7 @@ bool estimate_errors(const Lines&, int64_t, const uint32_t*, const Nvfp4Global&,
 }
 #endif
 
-// Makes the candidates of every line from its maximum.
+// Makes the candidates of every block from its maximum.
 void make_candidates(const uint32_t* maxima, const Nvfp4Global& global, Judged& judged) {
     for (int64_t i = 0; i < kJudged; i++) {
         const Nvfp4Candidates both = nvfp4_candidates(bits_float(maxima[i]), global);
@@ -126,7 +126,7 @@ void make_candidates(const uint32_t* maxima, const Nvfp4Global& global, Judged& 
     }
 }
 
-// Stores the errors of the lines from `first` on.
+// Stores the errors of the blocks from `first` on.
 template <bool squared>
 void add_errors(const Lines& lines, int64_t first, const Nvfp4Global& global, Judged& judged) {
     const auto add = ErrorDivisor::serves(global.amax) ? &add_errors<squared, true> : &add_errors<squared, false>;
@@ -134,7 +134,7 @@ void add_errors(const Lines& lines, int64_t first, const Nvfp4Global& global, Ju
     add(lines, first, judged.six, global, judged.error_of_six);
 }
 
-// Makes the candidates of every line, and errors by which each line chooses alone: estimates where they decide.
+// Makes the candidates of every block, and errors by which each block chooses alone: estimates where they decide.
 template <bool squared>
 void judge_lines(const Lines& lines, const uint32_t* maxima, const Nvfp4Global& global, Judged& judged) {
     make_candidates(maxima, global, judged);
@@ -143,17 +143,17 @@ void judge_lines(const Lines& lines, const uint32_t* maxima, const Nvfp4Global& 
             add_errors<squared>(lines, first, global, judged);
 }
 
-// Makes the candidates of every line and their errors.
+// Makes the candidates of every block and their errors.
 template <bool squared>
 void judge(const Lines& lines, const uint32_t* maxima, const Nvfp4Global& global, Judged& judged) {
     make_candidates(maxima, global, judged);
     for (int64_t first = 0; first < kJudged; first += kJudgedAtOnce) add_errors<squared>(lines, first, global, judged);
 }
 
-// Four elements of a line.
+// Four elements of a block.
 typedef float Four __attribute__((vector_size(16)));
 
-// Transposes 16 lines of 16 elements, which are `pitch` apart, to lanes from `lane` on.
+// Transposes 16 blocks of 16 elements, which are `pitch` apart, to lanes from `lane` on.
 MXQ_HD void transpose_lines(const float* from, int64_t pitch, int64_t lane, Lines& lines) {
     for (int64_t line = 0; line < kNvBlock; line += 4)
         for (int64_t element = 0; element < kNvBlock; element += 4) {

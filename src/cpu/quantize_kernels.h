@@ -1,10 +1,10 @@
 // Quantizes rectangles, patch by patch. Part of kernels.cpp.
 //
-//     rows mode    patches of a row or of a few short ones go straight to the lines of the rowwise part
-//     band mode    columns are seen together. A band has as many rows as a block, in strips of up to 32 rows, and 256 columns,
-//                  or 512 with blocks of 16. With a columnwise part it has 128, and bands are gathered in a tile of 256 rows
+//     rows mode    patches of a row or of a few short ones go straight to the rows of the rowwise part
+//     panel mode   columns are seen together. A panel has as many rows as a block, in strips of up to 32 rows, and 256 columns,
+//                  or 512 with blocks of 16. With a columnwise part it has 128, and panels are gathered in a tile of 256 rows
 //
-//     band of 128 rows     four strips -> maxima of columns -> scales; the four strips once more -> codes
+//     panel of 128 rows     four strips -> maxima of columns -> scales; the four strips once more -> codes
 #pragma once
 #include "cpu/quantize_codes.h"
 #include "cpu/quantize_four_over_six.h"
@@ -29,12 +29,12 @@ struct PatchQuantizer {
     const bool stores_scales;  // whether scales are stored here: compact ones of whole lines are not
     const bool are_bytes;     // whether scales are bytes, not fp32
     const int64_t block;      // how many codes the steps take together
-    const int64_t strip_rows;  // how many rows of a band are held at a time
-    const int64_t band_cols;  // how many columns a band has
+    const int64_t strip_rows;  // how many rows of a panel are held at a time
+    const int64_t panel_cols;  // how many columns a panel has
     const bool stream;
 
     Rectangle patch{};
-    Rectangle next_band{};
+    Rectangle next_panel{};
     int64_t height = 0, pitch = 0;  // the rows and columns of the patch when it is filled up with zeros
     Held held = Held::Nothing;
 
@@ -58,7 +58,7 @@ struct PatchQuantizer {
           code_steps(code_steps_of(problem)), whole(problem.tile.length == 0),
           stores_scales(!whole || is_swizzled_output(problem)), are_bytes(problem.format->scale != ScaleType::F32),
           block(whole ? kMxBlock : problem.tile.length),
-          strip_rows(least(block, kMxBlock)), band_cols(problem.has_columnwise ? kTile : kPatch / strip_rows), stream(stream),
+          strip_rows(least(block, kMxBlock)), panel_cols(problem.has_columnwise ? kTile : kPatch / strip_rows), stream(stream),
           fast_path(problem) {
         tile_scales.are_bytes = are_bytes;
     }
@@ -74,11 +74,11 @@ struct PatchQuantizer {
         if (fast_path.serves()) fast_path.load(patch, height, pitch, next);
     }
 
-    // Goes to the strip of a band that starts at row `first` of the band.
-    void move_to_strip(const Rectangle& band, int64_t first) {
-        const Rectangle at = {band.matrix, band.row + first, band.col, least(strip_rows, band.rows - first), band.cols};
+    // Goes to the strip of a panel that starts at row `first` of the panel.
+    void move_to_strip(const Rectangle& panel, int64_t first) {
+        const Rectangle at = {panel.matrix, panel.row + first, panel.col, least(strip_rows, panel.rows - first), panel.cols};
         if (patch.row != at.row || patch.col != at.col || patch.rows != at.rows)
-            move_to(at, strip_rows, band.rows <= strip_rows ? next_band : Rectangle{});
+            move_to(at, strip_rows, panel.rows <= strip_rows ? next_panel : Rectangle{});
     }
 
     // Loads `values` with what is wanted of the patch, unless they hold it.
@@ -103,7 +103,7 @@ struct PatchQuantizer {
         (part.columnwise ? random_of_columns : random_of_rows)({problem.seed_offset, line, chunk}, rows, pitch, random);
     }
 
-    // Packs and stores `count` codes of a line. Where a byte holds several, codes of 0 must follow them.
+    // Packs and stores `count` codes of a K-major row. Where a byte holds several, codes of 0 must follow them.
     void store_codes(const QuantizedPart& part, int64_t line, int64_t first, int64_t count, const uint8_t* from) {
         uint8_t* const to = line_of(part, patch.matrix, line, first);
         if (!code_steps.pack) {
@@ -164,13 +164,13 @@ struct PatchQuantizer {
 
     // ---- Columnwise, and square tiles of either part --------------------------------------------------------------------
 
-    // Encodes a band to rows of the tile from `row` on. For the rowwise part of square tiles it stores codes and scales at
+    // Encodes a panel to rows of the tile from `row` on. For the rowwise part of square tiles it stores codes and scales at
     // once.
-    void make_columns(const PartOutput& output, const Rectangle& band, int64_t row) {
-        const bool is_fast = make_fast_scales(output, band);
-        if (!is_fast) make_column_scales(output, band);
-        for (int64_t first = 0; first < band.rows; first += strip_rows) {
-            move_to_strip(band, first);
+    void make_columns(const PartOutput& output, const Rectangle& panel, int64_t row) {
+        const bool is_fast = make_fast_scales(output, panel);
+        if (!is_fast) make_column_scales(output, panel);
+        for (int64_t first = 0; first < panel.rows; first += strip_rows) {
+            move_to_strip(panel, first);
             uint8_t* const to = problem.has_columnwise ? tile[row + first] : codes;
             const int64_t code_pitch = problem.has_columnwise ? kTile : pitch;
             is_fast ? fast_path.encode_columns(pitch, scales, to, code_pitch) : encode_columns(output, to, code_pitch);
@@ -179,27 +179,27 @@ struct PatchQuantizer {
         if (stores_scales && problem.has_columnwise) tile_scales.keep(row / block, pitch, scales);
     }
 
-    // Makes the scales of a band's columns by the fast path. Returns false where the exact path is needed.
-    bool make_fast_scales(const PartOutput& output, const Rectangle& band) {
+    // Makes the scales of a panel's columns by the fast path. Returns false where the exact path is needed.
+    bool make_fast_scales(const PartOutput& output, const Rectangle& panel) {
         if (!fast_path.serves()) return false;
         fast_path.clear_column_maxima(kBandCols);
-        for (int64_t first = 0; first < band.rows; first += strip_rows) {
-            move_to_strip(band, first);
+        for (int64_t first = 0; first < panel.rows; first += strip_rows) {
+            move_to_strip(panel, first);
             fast_path.raise_column_maxima(pitch);
         }
         return fast_path.make_column_scales(output.rule, pitch, scales);
     }
 
-    // Makes the scales of a band's columns by the exact path.
-    void make_column_scales(const PartOutput& output, const Rectangle& band) {
+    // Makes the scales of a panel's columns by the exact path.
+    void make_column_scales(const PartOutput& output, const Rectangle& panel) {
         memset(scales.maxima, 0, sizeof(uint32_t) * kBandCols);
-        for (int64_t first = 0; !whole && first < band.rows; first += strip_rows) {
-            move_to_strip(band, first);
+        for (int64_t first = 0; !whole && first < panel.rows; first += strip_rows) {
+            move_to_strip(panel, first);
             hold_for_columns();
             scale_steps.raise_column_maxima(values, height, pitch, scales.maxima);
         }
         if (whole) {
-            move_to_strip(band, 0);
+            move_to_strip(panel, 0);
             take_column_scales(output);
             return;
         }
@@ -242,10 +242,10 @@ struct PatchQuantizer {
                float_bits(rowwise.rule.nvfp4.amax) == float_bits(columnwise.rule.nvfp4.amax);
     }
 
-    // Makes the codes of a band for square tiles and for the columnwise part; `row` is its first row in the tile.
-    void make_band(const Rectangle& band, int64_t row) {
-        if (problem.has_rowwise && problem.square_tiles) make_columns(rowwise, band, row);
-        if (problem.has_columnwise && !(problem.square_tiles && parts_share_codes())) make_columns(columnwise, band, row);
+    // Makes the codes of a panel for square tiles and for the columnwise part; `row` is its first row in the tile.
+    void make_panel(const Rectangle& panel, int64_t row) {
+        if (problem.has_rowwise && problem.square_tiles) make_columns(rowwise, panel, row);
+        if (problem.has_columnwise && !(problem.square_tiles && parts_share_codes())) make_columns(columnwise, panel, row);
     }
 
     // Transposes the tile and stores its codes and scales in the columnwise part.
@@ -268,7 +268,7 @@ struct PatchQuantizer {
 
     // ---- Rectangles -----------------------------------------------------------------------------------------------------
 
-    // Clears the swizzled padding below the last line of the rowwise part.
+    // Clears the swizzled padding below the last K-major row of the rowwise part.
     void clear_below_rows(const Rectangle& piece) const {
         const int64_t rows = rows_within(problem.rowwise.lines, piece);
         rowwise.window(piece.matrix, piece.row, piece.col)
@@ -290,7 +290,7 @@ struct PatchQuantizer {
         clear_below_rows(piece);
     }
 
-    // Returns the patch or band that comes after `at`: the one below or, at the end, the topmost of the columns to the
+    // Returns the patch or panel that comes after `at`: the one below or, at the end, the topmost of the columns to the
     // right. It has no rows where the input does not have all of them.
     Rectangle following(const Rectangle& piece, const Rectangle& at, int64_t width) const {
         Rectangle next = {at.matrix, at.row + at.rows, at.col, at.rows, at.cols};
@@ -299,23 +299,23 @@ struct PatchQuantizer {
         return next;
     }
 
-    // Quantizes a rectangle in band mode.
-    void bands(const Rectangle& piece) {
-        for (int64_t col = 0; col < piece.cols; col += band_cols)
-            make_strip(piece, {piece.matrix, piece.row, piece.col + col, piece.rows, least(band_cols, piece.cols - col)});
+    // Quantizes a rectangle in panel mode.
+    void panels(const Rectangle& piece) {
+        for (int64_t col = 0; col < piece.cols; col += panel_cols)
+            make_strip(piece, {piece.matrix, piece.row, piece.col + col, piece.rows, least(panel_cols, piece.cols - col)});
     }
 
-    // Quantizes the columns of one band for all rows of a rectangle, at most kTileRows: a tile, where there is a columnwise
+    // Quantizes the columns of one panel for all rows of a rectangle, at most kTileRows: a tile, where there is a columnwise
     // part.
     void make_strip(const Rectangle& piece, const Rectangle& at) {
         for (int64_t row = 0; row < at.rows; row += block) {
-            const Rectangle band = {at.matrix, at.row + row, at.col, least(block, at.rows - row), at.cols};
-            next_band = following(piece, band, band_cols);
-            for (int64_t first = 0; problem.has_rowwise && !problem.square_tiles && first < band.rows; first += strip_rows) {
-                move_to_strip(band, first);
+            const Rectangle panel = {at.matrix, at.row + row, at.col, least(block, at.rows - row), at.cols};
+            next_panel = following(piece, panel, panel_cols);
+            for (int64_t first = 0; problem.has_rowwise && !problem.square_tiles && first < panel.rows; first += strip_rows) {
+                move_to_strip(panel, first);
                 make_rows();
             }
-            make_band(band, row);
+            make_panel(panel, row);
         }
         if (problem.has_rowwise) clear_below_rows(at);
         if (problem.has_columnwise) store_columns(at);
@@ -325,7 +325,7 @@ struct PatchQuantizer {
 void quantize_rectangle(const QuantizeSlice& slice, const Rectangle& piece, bool stream, void* scratch) {
     static_assert(sizeof(PatchQuantizer) <= kScratchBytes && alignof(PatchQuantizer) <= kScratchAlignment);
     PatchQuantizer& quantizer = *::new (scratch) PatchQuantizer(slice, piece.matrix, stream);
-    transposes(slice.problem) ? quantizer.bands(piece) : quantizer.rows(piece);
+    transposes(slice.problem) ? quantizer.panels(piece) : quantizer.rows(piece);
     finish_stores();
 }
 

@@ -11,7 +11,7 @@ namespace mxq::cpu {
 namespace {
 
 // Prefetches the input of the next patch, of two bytes an element, 32 elements at a time while the codes of this patch are
-// made: only so many cache lines can be on their way at once.
+// made: only so many cache lines can be in flight at once.
 struct Prefetcher {
     const uint16_t* first;
     int64_t pitch;
@@ -82,7 +82,7 @@ inline void encode_nvfp4_blocks(const uint16_t* words, int64_t count, int64_t, c
     }
 }
 
-// Encodes 16 rows whose columns have a factor each, to lines of codes that are `code_pitch` apart.
+// Encodes 16 rows whose columns have a factor each, to K-major rows of codes that are `code_pitch` apart.
 inline void encode_nvfp4_columns(const uint16_t* words, int64_t pitch, const Prefetcher& prefetcher, const float* factors,
                                  uint8_t* codes, int64_t code_pitch) {
     for (int64_t col = 0; col < pitch; col += kMxBlock) {

@@ -8,7 +8,7 @@
 namespace mxq::cpu {
 namespace {
 
-// The scales of a line, as bytes or as fp32 with their maxima, which are fp32 bits.
+// The scales of a K-major row, as bytes or as fp32 with their maxima, which are fp32 bits.
 struct LineScales {
     const uint8_t* bytes;
     const float* stored;
@@ -36,21 +36,21 @@ struct PartOutput {
             rule.nvfp4 = nvfp4_global(part.amax[matrix * part.scope_stride], part.scale_max);
     }
 
-    // Returns the bits of the maximum of a line without blocks.
+    // Returns the bits of the maximum of a K-major row without blocks.
     uint32_t maximum(int64_t matrix, int64_t line) const { return float_bits(*maxima.at(matrix, line)); }
 
-    // Returns the multiplier of a line without blocks, under an fp32 scale.
+    // Returns the multiplier of a K-major row without blocks, under an fp32 scale.
     float multiplier(int64_t matrix, int64_t line) const {
         if (problem.quantization_scale) return problem.quantization_scale[matrix * part.layout.matrix_scales];
         return fp8_quantization_scale(*maxima.at(matrix, line), rule.fp8);
     }
 
-    // Returns the window from the swizzled tile on that holds the scale of the line's code at `position`.
+    // Returns the window from the swizzled tile on that holds the scale of the K-major row's code at `position`.
     ScaleWindow window(int64_t matrix, int64_t line, int64_t position) const {
         return {part.scales, part.layout, matrix, line / kSwizzleRows * kSwizzleRows, position / part.layout.block};
     }
 
-    // Stores the scales of `count` codes of a line from `position` on. `window` must hold them.
+    // Stores the scales of `count` codes of a K-major row from `position` on. `window` must hold them.
     void store(const ScaleWindow& window, int64_t matrix, int64_t line, int64_t position, int64_t count,
                const LineScales& scales) const {
         const ScaleLayout& layout = part.layout;
@@ -67,7 +67,7 @@ struct PartOutput {
             store_repeated(window, line % kSwizzleRows, within, scales.bytes);
     }
 
-    // Returns whether a line only pads its group; its fp32 scales are +0.
+    // Returns whether a K-major row only pads its group; its fp32 scales are +0.
     bool is_padding(int64_t line) const { return !part.columnwise && line >= problem.source.rows; }
 
     // Stores fp32 scales, and their maxima where the part has a place for them.
@@ -87,34 +87,34 @@ struct PartOutput {
     }
 };
 
-// The scales of a tile: for each band of 16, 32 or 128 rows, one a column.
+// The scales of a tile: for each panel of 16, 32 or 128 rows, one a column.
 struct TileScales {
     alignas(64) uint8_t bytes[kTileRows / kNvBlock][kTile];
     alignas(64) float stored[kTileRows / kBlock128][kTile];
     alignas(64) uint32_t maxima[kTileRows / kBlock128][kTile];
     bool are_bytes;
 
-    // Keeps the scales of a band.
-    void keep(int64_t band, int64_t count, const BlockScales& scales) {
+    // Keeps the scales of a panel.
+    void keep(int64_t panel, int64_t count, const BlockScales& scales) {
         if (are_bytes) {
-            memcpy(bytes[band], scales.bytes, size_t(count));
+            memcpy(bytes[panel], scales.bytes, size_t(count));
             return;
         }
-        memcpy(stored[band], scales.stored, size_t(count) * sizeof(float));
-        memcpy(maxima[band], scales.maxima, size_t(count) * sizeof(uint32_t));
+        memcpy(stored[panel], scales.stored, size_t(count) * sizeof(float));
+        memcpy(maxima[panel], scales.maxima, size_t(count) * sizeof(uint32_t));
     }
 };
 
-// A line of scales, gathered from a column of a tile's scales or from a row of square tiles.
+// A K-major row of scales, gathered from a column of a tile's scales or from a row of square tiles.
 struct GatheredLine {
     uint8_t bytes[kBandCols / kNvBlock];
     float stored[kBandCols / kNvBlock];
     uint32_t maxima[kBandCols / kNvBlock];
 
-    // Takes the scales of a column of a tile, one of each band.
-    MXQ_HD void take_column(const TileScales& scales, int64_t col, int64_t bands) {
-        for (int64_t i = 0; scales.are_bytes && i < bands; i++) bytes[i] = scales.bytes[i][col];
-        for (int64_t i = 0; !scales.are_bytes && i < bands; i++) {
+    // Takes the scales of a column of a tile, one of each panel.
+    MXQ_HD void take_column(const TileScales& scales, int64_t col, int64_t panels) {
+        for (int64_t i = 0; scales.are_bytes && i < panels; i++) bytes[i] = scales.bytes[i][col];
+        for (int64_t i = 0; !scales.are_bytes && i < panels; i++) {
             stored[i] = scales.stored[i][col];
             maxima[i] = scales.maxima[i][col];
         }

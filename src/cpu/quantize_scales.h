@@ -35,7 +35,7 @@ auto with_mx_rule(const QuantizeProblem& problem, const Body& body) {
                : with_policy(std::integral_constant<Nonfinite, Nonfinite::Saturate>{});
 }
 
-// How many neighbours the steps take as a block, as a type: 16, 32 or 128, and 32 for lines without blocks.
+// How many neighbours the steps take as a block, as a type: 16, 32 or 128, and 32 for K-major rows without blocks.
 template <int64_t length>
 struct BlockLength {};
 

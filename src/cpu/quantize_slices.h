@@ -15,14 +15,14 @@
 
 namespace mxq::cpu {
 
-// Returns whether scales stand for whole lines, or for more.
+// Returns whether scales stand for whole K-major rows, or for more.
 inline bool has_whole_lines(const QuantizeProblem& problem) { return problem.tile.length == 0; }
 
-// Returns whether every line has one scale byte, in which its maximum has no room.
+// Returns whether every K-major row has one scale byte, in which its maximum has no room.
 inline bool has_line_bytes(const QuantizeProblem& problem) { return problem.tile.is_row() && problem.format->is_mx(); }
 
-// Returns where quantize gathers maxima before it encodes. For FP8 scales of whole lines from the current maxima that is the
-// place of the scales, which are made from them in the end.
+// Returns where quantize gathers maxima before it encodes. For FP8 scales of whole K-major rows from the current maxima that
+// is the place of the scales, which are made from them in the end.
 inline Maxima maxima_for_quantize(const QuantizeProblem& problem, const QuantizedPart& part) {
     if (problem.compute_amax) return {part.amax, part.scope_stride, 0};
     if (!has_whole_lines(problem)) return {};
@@ -62,7 +62,7 @@ public:
             first_rectangle_.push_back(first_rectangle_.back() + grid_of_rows(padded(group.rows)).count());
     }
 
-    // Returns how many maxima a part has, one after another: those of whole lines, or the global ones of NVFP4.
+    // Returns how many maxima a part has, one after another: those of whole K-major rows, or the global ones of NVFP4.
     int64_t maxima_count(const QuantizedPart& part) const {
         const bool grouped = problem_.grouped.set(), whole = has_whole_lines(problem_);
         const int64_t groups = problem_.grouped.groups.count;
@@ -74,7 +74,7 @@ public:
         return !has_scope ? 1 : grouped ? groups : part.matrices;
     }
 
-    // Sets the scales of lines that only pad a group to +0, where every line has one scale.
+    // Sets the scales of K-major rows that only pad a group to +0, where every K-major row has one scale.
     void clear_padding(const QuantizedPart& part) const {
         if (part.columnwise || part.layout.line_stride == 0) return;
         auto* const scales = reinterpret_cast<float*>(part.scales);

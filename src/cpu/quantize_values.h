@@ -73,7 +73,7 @@ void decode_rowwise(const QuantizeProblem& problem, const Rectangle& patch, int6
     clear_beyond(rows, patch.cols, height, pitch, values);
 }
 
-// Decodes a patch of a columnwise part, whose lines are columns of the patch. It has at most kTile rows.
+// Decodes a patch of a columnwise part, whose K-major rows are columns of the patch. It has at most kTile rows.
 void decode_columnwise(const QuantizeProblem& problem, const Rectangle& patch, int64_t height, int64_t pitch, float* values) {
     constexpr int64_t width = 16;
     const LineDecoder decode(problem.source.quantized);

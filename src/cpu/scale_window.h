@@ -1,4 +1,4 @@
-// Stores the scales that quantize makes, a line at a time, in either layout. Part of kernels.cpp.
+// Stores the scales that quantize makes, a row at a time, in either layout. Part of kernels.cpp.
 #pragma once
 #include <cstring>
 
@@ -6,8 +6,8 @@
 
 namespace mxq::cpu {
 
-// A part of a matrix of scale bytes. It starts where a swizzled tile starts: at a line that is a multiple of 128 and a
-// column that is a multiple of 4.
+// A part of a matrix of scale bytes. It starts where a swizzled tile starts: at a row that is a multiple of 128 and a column
+// that is a multiple of 4.
 //
 //     swizzled    line l of the window is a 4-byte word in each of its tiles, 512 bytes apart
 //     compact     line l is contiguous; with square tiles, the lines of a tile share one line of scales
@@ -25,17 +25,17 @@ struct ScaleWindow {
           tile_rows(layout.tile_rows),
           swizzled(layout.swizzled) {}
 
-    // Returns where a line starts in the compact layout.
+    // Returns where a row starts in the compact layout.
     MXQ_HD uint8_t* compact(int64_t line) const { return first + (tile_rows == 1 ? line : line / tile_rows) * line_stride; }
-    // Returns the word of a line in the swizzled tile of `column`.
+    // Returns the word of a row in the swizzled tile of `column`.
     MXQ_HD uint8_t* word(int64_t line, int64_t column) const {
         return first + column / kSwizzleColumns * kSwizzleBytes + line / kSwizzleRows * slab_bytes() +
                swizzle_in_tile(line, 0);
     }
-    // Returns the bytes of the swizzled tiles of 128 lines.
+    // Returns the bytes of the swizzled tiles of 128 rows.
     MXQ_HD int64_t slab_bytes() const { return kSwizzleRows * round_up(columns, kSwizzleColumns); }
 
-    // Stores `count` scales of a line. A swizzled line is stored in whole words, with zeros where the last one has no scales.
+    // Stores `count` scales of a row. A swizzled row is stored in whole words, with zeros where the last one has no scales.
     MXQ_HD void store(int64_t line, int64_t count, const uint8_t* from) const {
         if (!swizzled) {
             if (tile_rows == 1 || line % tile_rows == 0) memcpy(compact(line), from, size_t(count));
@@ -50,7 +50,7 @@ struct ScaleWindow {
         memcpy(word(line, column), last, kSwizzleColumns);
     }
 
-    // Clears `count` columns of lines [first_line, last_line) of a swizzled matrix: the padding below its last line.
+    // Clears `count` columns of rows [first_line, last_line) of a swizzled matrix: the padding below its last row.
     MXQ_HD void clear(int64_t first_line, int64_t last_line, int64_t count) const {
         if (!swizzled) return;
         for (int64_t line = first_line; line < last_line; line++)
@@ -59,7 +59,7 @@ struct ScaleWindow {
     }
 };
 
-// Stores `count` fp32 block scales of a line, or their maxima, from `column` on. With `has_padding` the end of a line, from
+// Stores `count` fp32 block scales of a row, or their maxima, from `column` on. With `has_padding` the end of a row, from
 // its last column up to its stride, is set to zero.
 MXQ_HD void store_floats(float* to, const ScaleLayout& layout, bool has_padding, int64_t matrix, int64_t line, int64_t column,
                          int64_t count, const void* from) {

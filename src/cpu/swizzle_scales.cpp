@@ -1,4 +1,4 @@
-// Compact scales to swizzled ones and back, 128 lines at a time: each scale is read once and written as often as the layout
+// Compact scales to swizzled ones and back, 128 rows at a time: each scale is read once and written as often as the layout
 // has it.
 //
 //     compact     a b ...          a coarse tile's byte        swizzled    a a a a b b b b ...    in words of 4 columns,
@@ -35,7 +35,7 @@ void store_words(uint8_t* out, const ScaleLayout& layout, const Rectangle& at, i
     for (int64_t i = 0; i < at.cols; i += kSwizzleColumns, to += kSwizzleBytes) std::memcpy(to, scales + i, kSwizzleColumns);
 }
 
-// Collects the compact scales of a line at the swizzled columns of a rectangle; zeros where there are none.
+// Collects the compact scales of a row at the swizzled columns of a rectangle; zeros where there are none.
 void expand_line(const Move& move, const Rectangle& at, int64_t line, uint8_t* scales) {
     const int64_t repeat = move.out_layout.repeat, first = at.col / repeat;
     const int64_t count = std::min(ceil_div(at.cols, repeat), move.columns - first);
@@ -110,7 +110,7 @@ Move move_of_group(const SwizzleProblem::Scales& part, const GroupStart& in, con
     return move;
 }
 
-// Zeroes the scales of groups without rows, which one scale for each line of a group has room for.
+// Zeroes the scales of groups without rows, which one scale for each row of a group has room for.
 void clear_empty_groups(const SwizzleProblem::Scales& part, const std::vector<Group>& groups) {
     if (part.out_layout.swizzled || !part.columnwise || !part.out_layout.has_one_of_line()) return;
     for (size_t g = 0; g < groups.size(); g++)

@@ -14,9 +14,9 @@ namespace mxq::cuda {
 // or writes anything; the first kernel of a call starts AfterAll.
 enum class Start { AfterAll, WithPrevious };
 
-// Returns how a portable kernel starts that is ready for both, behind one that was enqueued by the same call: WithPrevious where
-// its code was compiled for chips that can, since older code does not wait. Behind a kernel of the caller's it must not, since it
-// reads what that one writes.
+// Returns how a portable kernel starts after another kernel of the same call: WithPrevious where its code was compiled for
+// chips that support it, since older code does not wait. After a kernel of the caller it must start AfterAll, since it
+// reads what that kernel writes.
 Start start_beside(const Context& context);
 
 // Launches a kernel on the context's device; `arguments` are the addresses of its arguments, `name` is for messages. So many

@@ -14,7 +14,7 @@ inline ScaleSteps scale_steps_of(const QuantizeProblem& problem) {
     return steps;
 }
 
-// Turns block maxima, as bits, into scale bytes.
+// Converts block maxima, as bits, to scale bytes.
 template <class E, int count>
 __device__ __forceinline__ void scales_of(uint32_t (&values)[count], ScaleRounding rounding, Nonfinite policy) {
     const ScaleSteps steps = scale_steps<E>(rounding, policy);

@@ -14,14 +14,14 @@
 
 namespace mxq {
 
-// A verb by its name without mxq_, and what does it: the policy, best first.
+// A verb by its name without mxq_, and its implementations, best first.
 template <class Problem>
 struct Verb {
     const char* name;
     const Implementation<Problem>* const* first;
     size_t count;
-    // Returns who of them is asked before the others for this problem, or NULL; NULL: for no problem. A kernel that any chip
-    // has must be preferred on those alone where it is known to be the better one.
+    // Returns the implementation that is asked before all others for this problem, or NULL. The pointer is NULL where no
+    // problem has one. A portable kernel must be preferred only on chips where it was measured to be better.
     const Implementation<Problem>* (*preferred)(const Context&, const Problem&) = nullptr;
 };
 
@@ -38,7 +38,7 @@ extern const Verb<GemmProblem> gemm, grouped_gemm;
 // Loads what every implementation needs on the context's device; called when the context is created.
 void load_implementations(const Context& context);
 
-// The names in all of them.
+// The names of all implementations of a verb.
 struct VerbNames {
     std::string verb;
     std::vector<std::string> implementations;
@@ -54,10 +54,10 @@ VerbNames names_of(const Verb<Problem>& verb) {
 
 constexpr size_t kMostImplementations = 20;  // of a verb
 
-// The answer to a problem: who takes it, what it needs, and why those asked before do not take it.
+// The answer to a problem: the implementation that takes it, what it needs, and why those asked before declined.
 template <class Problem>
 struct Choice {
-    const Implementation<Problem>* implementation = nullptr;  // NULL: nobody
+    const Implementation<Problem>* implementation = nullptr;  // NULL: none
     Prepared prepared;
     std::array<Decline, kMostImplementations> declines;
     size_t decline_count = 0;
@@ -65,29 +65,10 @@ struct Choice {
     std::span<const Decline> declined() const { return {declines.data(), decline_count}; }
 };
 
-// Returns why an implementation that reads no farther than `reads` does not take lines and experts at these addresses.
-inline Reason needs_nearer(Addresses found, Addresses reads) {
-    if (found <= reads) return {};
-    if (found == Addresses::Listed) return "needs experts in one piece, found a list of them (mxq_tensor_set_part_list or _data_list)";
-    return "needs lines and experts one after another, found strides (mxq_tensor_set_strides)";
-}
-
-template <class Problem>
-Prepared prepare(const Implementation<Problem>& candidate, const Context& context, const Problem& problem) {
-    if (Reason reason = needs_nearer(addresses_of(problem), candidate.reads); !reason.empty()) return {reason, 0, nullptr};
-    if (reads_across(problem) && !candidate.reads_across)
-        return {"needs operands that are stored along the contraction, found one that is stored across it", 0, nullptr};
-    if (candidate.prepare) return candidate.prepare(context, problem);
-    Prepared prepared{candidate.declines(context, problem), 0, nullptr};
-    if (prepared.declines.empty() && candidate.workspace_bytes)
-        prepared.workspace_bytes = candidate.workspace_bytes(context, problem);
-    return prepared;
-}
-
-// Returns whether an implementation is of the context's device: those of the CPU, and no others, are called `cpu`.
+// Returns whether an implementation is of the context's device. All of the CPU, and no others, are called `cpu`.
 inline bool is_of_device(const Context& context, std::string_view name) { return (name == "cpu") == context.is_cpu(); }
 
-// Returns the names of those that are.
+// Returns the names that are of the context's device.
 inline std::vector<std::string> of_device(const Context& context, const std::vector<std::string>& names) {
     std::vector<std::string> found;
     for (const std::string& name : names)
@@ -95,8 +76,8 @@ inline std::vector<std::string> of_device(const Context& context, const std::vec
     return found;
 }
 
-// The first that takes the problem, the preferred one before all, of those of the context's device. Where a name is wanted,
-// only who has it is asked, of any device, so that it can say why it declines.
+// Asks the implementations of the context's device, the preferred one first, and returns the first that takes the problem.
+// Where a name is wanted, only the implementation of that name is asked, on any device, so that it can say why it declines.
 template <class Problem>
 Choice<Problem> ask(const Verb<Problem>& verb, const Context& context, const Problem& problem, const Wanted& wanted) {
     Choice<Problem> choice;
@@ -118,7 +99,7 @@ Choice<Problem> ask(const Verb<Problem>& verb, const Context& context, const Pro
     return choice;
 }
 
-// UNSUPPORTED with every reason where nobody takes it.
+// Throws UNSUPPORTED with every reason where none takes the problem.
 template <class Problem>
 const Implementation<Problem>& require_choice(const Choice<Problem>& choice, const Verb<Problem>& verb,
                                               const Context& context, const Wanted& wanted) {
@@ -132,8 +113,8 @@ int32_t bound_of(const Implementation<Problem>& chosen, const Context& context, 
     return chosen.bound ? chosen.bound(context, problem) : MXQ_BOUND_NONE;
 }
 
-// BUFFER_TOO_SMALL, MISSING_BUFFER or MISALIGNED for a workspace that does not serve. One that is given and not
-// needed is checked too, so that a mistake shows on every device.
+// Throws BUFFER_TOO_SMALL, MISSING_BUFFER or MISALIGNED for an unfit workspace. A workspace that is given and not needed is
+// checked too, so that a mistake shows on every device.
 void check_workspace(uint64_t need, const void* workspace, uint64_t bytes);
 
 }  // namespace mxq

@@ -62,7 +62,7 @@ std::string detail_of(const GemmProblem& p) {
 
 std::string note_of(const GemmProblem& p) {
     if (!p.b.across || p.b.scale_type == ScaleType::None) return "";
-    return "reads b.rowwise across its lines, since b declares no columnwise part";
+    return "reads b.rowwise transposed, since b declares no columnwise part";
 }
 
 std::string with_note(const std::string& reason, const std::string& note) {

@@ -24,7 +24,7 @@ struct Wanted {
     const char* by;  // "options.implementation" or "MXQ_IMPL"
 };
 
-// The options' wish, else that of MXQ_IMPL.
+// Returns the name that the options ask for, else that of MXQ_IMPL.
 Wanted wanted(const Context& context, const char* verb, std::string_view of_options);
 
 // "a, b, c"
@@ -33,14 +33,14 @@ std::string joined(const std::vector<std::string>& words);
 // "a: reason; b, c: reason"
 std::string text_of(std::span<const Decline> declined);
 
-// Why a plan has this implementation and no better one; "" for the first of its list.
+// Returns why a plan has this implementation and no better one; "" for the first of its list.
 std::string reason_of(const Wanted& wanted, std::span<const Decline> declined);
 
-// UNSUPPORTED: all that were asked declined, or there is none of that name.
+// Throw UNSUPPORTED: all that were asked declined, or none has that name.
 [[noreturn]] void refuse_declined(const Wanted& wanted, std::span<const Decline> declined);
 [[noreturn]] void refuse_name(const Wanted& wanted, const std::string& names);
 
-// Returns what a plan and the log say beside the reason: which part is read where it is not the usual one. Empty: nothing.
+// Returns what a plan and the log add to the reason: which part is read where it is not the usual one. Empty: nothing.
 template <class Problem>
 std::string note_of(const Problem&) {
     return "";
@@ -50,7 +50,7 @@ std::string note_of(const GemmProblem& problem);
 // Returns "reason; note", or the one that there is.
 std::string with_note(const std::string& reason, const std::string& note);
 
-// What a line of the log tells of a problem beyond its tensors.
+// Returns what the log says of a problem in addition to its tensors.
 template <class Problem>
 std::string detail_of(const Problem&) {
     return "";

@@ -1,5 +1,5 @@
-// What an implementation is to its verb: a name, when it declines, what it needs, its run. Kernels include this header, so it
-// includes little: parsing it once for each chip is most of what a small kernel costs to compile.
+// An implementation of a verb: its name, when it declines, what it needs, its run. Kernels include this header, so it
+// includes little: parsing headers once for each chip is most of the time to compile a small kernel.
 #pragma once
 #include <cstdint>
 
@@ -14,7 +14,7 @@ namespace mxq {
 using Context = mxq_context_s;  // core/context.h
 struct Prepared;                // dispatch/prepared.h
 
-// What a run gets beside its problem. The workspace is as large as was asked for.
+// What a run gets in addition to its problem. The workspace is as large as was asked for.
 struct Launch {
     void* workspace;
     void* stream;
@@ -24,18 +24,18 @@ struct Launch {
 template <class Problem>
 struct Implementation {
     const char* name;
-    // Empty: takes it. Otherwise the reason why not, as "needs ..., found ...".
+    // Returns why it does not take the problem, as "needs ..., found ..."; empty: it takes it.
     Reason (*declines)(const Context&, const Problem&) = nullptr;
     uint64_t (*workspace_bytes)(const Context&, const Problem&) = nullptr;  // NULL: none
     void (*run)(const Context&, const Problem&, const Launch&) = nullptr;
-    void (*load)(const Context&) = nullptr;  // all that a run needs and a captured stream must not load; NULL: nothing
-    // The class that a product's error keeps on the context's device, MXQ_BOUND_*; NULL: none.
+    void (*load)(const Context&) = nullptr;  // loads what a run needs before a stream is captured; NULL: nothing
+    // Returns the class of a product's error bound on the context's device, MXQ_BOUND_*; NULL: none.
     int32_t (*bound)(const Context&, const Problem&) = nullptr;
-    // In place of declines and workspace_bytes where both, and the run, need one costly description of the problem.
+    // Replaces declines and workspace_bytes where these and the run need one costly description of the problem.
     Prepared (*prepare)(const Context&, const Problem&) = nullptr;
-    // How far apart the lines and experts that it reads may lie. A problem of others is declined before it is asked.
+    // Which strides and lists of the operands it takes. Dispatch declines all other problems for it.
     Addresses reads = Addresses::Dense;
-    // Whether it reads operands of a product across their lines as they are stored. Others are declined in the same way.
+    // Whether it takes MN-major operands of a product. Without it, dispatch declines them in the same way.
     bool reads_across = false;
 };
 
@@ -47,10 +47,12 @@ using ConvertImplementation = Implementation<ConvertProblem>;
 using SwizzleImplementation = Implementation<SwizzleProblem>;
 using GemmImplementation = Implementation<GemmProblem>;
 
-// Returns why an implementation that takes all multiprocessors declines a product.
+// Returns why an implementation that always uses all SMs declines a product.
 inline Reason needs_no_limit(const GemmProblem& p) {
     if (p.sm_count == 0) return {};
-    return [count = p.sm_count] { return format_text("cannot keep to %d multiprocessors, which mxq_gemm_options_set_sm_count asks for", count); };
+    return [count = p.sm_count] {
+        return format_text("cannot keep to %d multiprocessors, which mxq_gemm_options_set_sm_count asks for", count);
+    };
 }
 
 }  // namespace mxq

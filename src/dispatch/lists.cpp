@@ -1,4 +1,8 @@
-// The whole dispatch policy: per verb, implementations in the order in which they are asked.
+// The whole dispatch policy: for each verb, implementations in the order in which they are asked. Products have a preferred
+// implementation, which is asked first (preferred_gemm, at the end).
+//
+// Tables below compare times of two implementations, "120 | 150": of the first and of the second that the header names. They
+// are us and for matrices B of (N,K) unless they say otherwise. docs/performance.md has more of them.
 #include <algorithm>
 
 #include "cpu/implementations.h"
@@ -17,7 +21,7 @@ const QuantizeImplementation* const quantize_list[] = {
     &cuda::quantize_columns,     // aligned BF16 to columns of 8 bits, without groups
     &cuda::quantize_groups,      // groups of aligned BF16 to columns of MXFP8 1x32 and 32x32
     &cuda::quantize_tile,        // every other format, part and scaling of 8 and 6 bits: tiles of 128x128 in registers
-    &cuda::quantize_fp4,         // all other NVFP4 and MXFP4: Hadamard transform, stochastic rounding, four-over-six, any rows
+    &cuda::quantize_fp4,  // all other NVFP4 and MXFP4: Hadamard transform, stochastic rounding, four-over-six, any rows
     &cpu::quantize,
 };
 
@@ -56,70 +60,77 @@ const SwizzleImplementation* const swizzle_list[] = {
 };
 
 const GemmImplementation* const gemm_list[] = {
-    &cuda::cublaslt,          // the library's tensor-core kernels, where version, chip and layout allow
-    &cuda::cublaslt_swizzle,  // compact scales, and MX of 4 and 6 bits, where FP8 has E8M0 scales: a pass over what needs it
-    &cuda::cublaslt_rebase,   // MX where FP8 has no E8M0 scales: a pass over each operand first
-    &cuda::skinny_sm90,       // up to 128 rows: reads quantized weights once, and multiplies exactly
-    &cuda::splitk_sm90,       // the same, in one launch, the contraction split: see below
-    &cuda::wgmma_fp8_sm90,    // MX by a kernel of our own, with a guard: 0.94 to 0.96 of its speed, see also below; FP8 too
-    &cuda::wgmma_bf16_sm90,   // BF16, NVFP4, and FP8 with scales of lines, with quantized weights
-    &cuda::wgmma_plain_sm90,  // BF16 with BF16, F16 with F16
-    &cuda::wgmma_fp8_turn,    // FP8 read across its lines, beside FP8: a pass that turns it first
-    &cuda::wgmma_blocks_sm90,  // FP8 with scales of 128 beside BF16, MX and NVFP4
-    &cuda::cublaslt_widen,    // MX read across its lines, and weight gradients, exact or beside BF16: a pass over it first
+    &cuda::cublaslt,           // cuBLASLt's tensor-core kernels, where version, chip and layout allow
+    &cuda::cublaslt_swizzle,   // after a pass over compact scales, and over MX of 4 and 6 bits; where FP8 takes E8M0 scales
+    &cuda::cublaslt_rebase,    // MX where FP8 takes no E8M0 scales: after a pass over each operand
+    &cuda::skinny_sm90,        // up to 128 rows: reads quantized weights once, exact
+    &cuda::splitk_sm90,        // up to 128 rows, split-K in one launch, exact: see has_split_rows
+    &cuda::wgmma_fp8_sm90,     // MX rebased by a kernel of our own, and FP8: see preferred_gemm
+    &cuda::wgmma_bf16_sm90,    // BF16, NVFP4, and FP8 with ROW scales, with quantized weights
+    &cuda::wgmma_plain_sm90,   // BF16 with BF16, F16 with F16
+    &cuda::wgmma_fp8_turn,     // FP8 with MN-major FP8, which a pass transposes
+    &cuda::wgmma_blocks_sm90,  // FP8 with scales of 128 with BF16, MX and NVFP4
+    &cuda::cublaslt_widen,     // MN-major MX, and weight gradients that are exact or with BF16: after dequantizing to BF16
     &cuda::wgmma_plain_widen,  // the same by a kernel of our own, and exact products of many rows
     &cuda::mma_bf16_widen,
-    &cuda::mma_bf16_turn,  // FP8 read across its lines
-    &cuda::mma_bf16_rows,  // up to 64 rows, of a group on average, with quantized weights
-    &cuda::mma_bf16,
-    &cpu::gemm,
+    &cuda::mma_bf16_turn,  // MN-major FP8, which a pass transposes
+    &cuda::mma_bf16_rows,  // up to 64 rows (of groups: on average) with quantized weights
+    &cuda::mma_bf16,          &cpu::gemm,
 };
 
 const GemmImplementation* const grouped_gemm_list[] = {
     &cuda::cublaslt_grouped,  // one call for all groups
     &cuda::cublaslt_grouped_swizzle,
     &cuda::wgmma_plain_sm90,  // one launch; BF16 with BF16, F16 with F16
-    &cuda::cublaslt,          // a call each, which needs their ends on the host
+    &cuda::cublaslt,          // one call for each group, which needs their ends on the host
     &cuda::cublaslt_swizzle,
     &cuda::cublaslt_grouped_rebase,
     &cuda::skinny_sm90,     // up to 128 rows a group
-    &cuda::wgmma_fp8_sm90,  // MX: see below; FP8 with ROW scales, which cuBLASLt does not group
+    &cuda::wgmma_fp8_sm90,  // MX: see preferred_gemm; FP8 with ROW scales, which cuBLASLt does not group
     &cuda::wgmma_bf16_sm90,
     &cuda::wgmma_fp8_turn,
-    &cuda::wgmma_blocks_sm90,  // FP8 with scales of 128 beside BF16, MX and NVFP4
-    &cuda::wgmma_plain_widen,  // as above, and NVFP4 and FP8 with one scale a line
+    &cuda::wgmma_blocks_sm90,  // FP8 with scales of 128 with BF16, MX and NVFP4
+    &cuda::wgmma_plain_widen,  // as above, and NVFP4 and FP8 with ROW scales
     &cuda::cublaslt_grouped_widen,
     &cuda::cublaslt_widen,
     &cuda::mma_bf16_widen,
-    &cuda::mma_bf16_turn,  // FP8 read across its lines
-    &cuda::mma_bf16_rows,  // up to 64 rows, of a group on average, with quantized weights
+    &cuda::mma_bf16_turn,  // MN-major FP8, which a pass transposes
+    &cuda::mma_bf16_rows,  // up to 64 rows a group on average, with quantized weights
     &cuda::mma_bf16,
     &cpu::gemm,
 };
 
-// Returns whether MXFP8 lines have one scale each, so that no codes need to be moved.
+// Returns whether each K-major row of MXFP8 has one scale, so that rebasing changes no codes.
 bool has_kept_lines(const GemmOperand& operand) { return operand.bits == 8 && operand.layout.has_one_of_line(); }
 
-// Returns whether only BF16 tensor cores multiply these operands as the call wants it: exactly.
+// Returns whether the product must be exact, which takes BF16 tensor cores.
 bool is_exact(const GemmProblem& p) {
     if (p.b.scale_type == ScaleType::None || p.b.scale_type == ScaleType::F32) return p.a.scale_type == ScaleType::None;
     return p.a.scale_type != ScaleType::E8M0 || p.b.scale_type != ScaleType::E8M0 || p.exact_products;
 }
 
-// Columns up to which splitk_sm90 has no more tiles than there are multiprocessors, see has_split_rows.
+// Columns up to which splitk_sm90 has no more tiles than there are SMs: see has_split_rows.
 constexpr int64_t kMostSplitColumns = 1 << 14;
 
-// Returns how many rows, of a product or of a group on average, skinny_sm90 multiplies faster than whatever is asked behind it,
-// by times on an H200 (docs/performance.md has the tables), in us.
+// Returns up to how many rows, of groups on average, skinny_sm90 is faster than the implementation behind it. An H200:
 //
-// Beside wgmma_bf16_sm90, BF16 with MXFP4: 32 groups of (2048,7168), 64 rows each 219 and 288; of gpt-oss' (5760,2880) 239
-// and 332; 128 each took 396 and 353. Without groups, 64 rows of (7168,2048), (4096,4096), (2048,7168) and (8192,8192) 20, 22,
-// 25, 40 and 20, 23, 23, 52; 128 rows 27, 33, 40, 47 and 21, 24, 24, 47.
+//     skinny_sm90 | wgmma_bf16_sm90              64 rows      128 rows
+//     BF16 with MXFP4, (7168,2048)               20 | 20      27 | 21
+//                      (4096,4096)               22 | 23      33 | 24
+//                      (2048,7168)               25 | 23      40 | 24
+//                      (8192,8192)               40 | 52      47 | 47
+//     rows a group, 32 groups of (2048,7168)     219 | 288
+//                                (5760,2880)     239 | 332    396 | 353
 //
-// Beside cuBLASLt 13.10's product of rebased operands, where the pass over weights counts, MXFP8 with MXFP8: 16 rows of
-// (7168,2048) and (4096,4096) 15, 17 and 19, 26; 32 rows 21, 23 and 19, 26; 64 rows of the second 27 and 26, 128 of (8192,8192)
-// 57 and 63. Weights kept in one scale a line need no pass: one row of (7168,2048) 15 and 12, 8 and 16 rows of (8192,8192)
-// 28, 32 and 30; 8 groups of (2048,7168), 8, 32 and 64 rows each 58, 75, 97 and 74, 78, 83.
+// Rebased operands need a pass over the weights, unless these are kept with one scale a row:
+//
+//     skinny_sm90 | rebased, cuBLASLt 13.10      1 row      8          16         32         64         128
+//     MXFP8 with MXFP8, (7168,2048)                                    15 | 17    21 | 23
+//                       (4096,4096)                                    19 | 26    19 | 26    27 | 26
+//                       (8192,8192)                                                                     57 | 63
+//     kept weights, (7168,2048)                  15 | 12
+//                   (8192,8192)                             28 | 30    32 | 30
+//     rows a group, 8 groups of (2048,7168)                 58 | 74               75 | 78    97 | 83
 int64_t most_few_rows(const GemmProblem& p) {
     const bool is_large = p.n * p.k >= int64_t(1) << 25, grouped = p.grouping == Grouping::Rows;
     const bool rounds = p.a.scale_type == ScaleType::E8M0 && p.b.scale_type == ScaleType::E8M0 && !p.exact_products;
@@ -133,7 +144,7 @@ int64_t most_few_rows(const GemmProblem& p) {
     return is_large ? 128 : 64;
 }
 
-// Returns the rows of A as exact products take them, those of F16 as two BF16 numbers each.
+// Returns the rows of A in an exact product, which splits each F16 row into two of BF16.
 int64_t bf16_rows(const GemmProblem& p) { return p.a.format == MXQ_FORMAT_F16 ? 2 * p.m : p.m; }
 
 bool has_few_rows(const GemmProblem& p) {
@@ -143,29 +154,41 @@ bool has_few_rows(const GemmProblem& p) {
     return bf16_rows(p) <= most_few_rows(p) * (p.grouping == Grouping::Rows ? p.groups.count : 1);
 }
 
-// Returns whether blocks that ask at once for all that they need of the weights are faster than those of skinny_sm90, which
-// begin with a look at what all blocks have to do. An H100, us of skinny_sm90 and mma_bf16_rows, BF16 with MXFP4: one row of
-// (4096,4096), (7168,2048), (2048,7168) and (8192,8192) 11.4 7.7, 10.4 7.3, 11.8 7.2 and 24.4 19.8, eight rows 11.5 8.1, 10.5 7.6,
-// 11.9 8.1 and 24.6 21.1; of (28672,8192) 56.7 56.4, and eight rows 57.1 62.8. 1, 4, 8 and 16 rows in 32 groups of (5760,2880)
-// 12.0 8.7, 22.0 18.8, 25.2 22.1 and 35.7 37.1; 16 rows in 32 groups of (2048,7168) 43 44, in 8 groups 33 28, of (8192,5120) 72 72.
+// Returns whether mma_bf16_rows, which issues all loads of weights at its start, is faster than skinny_sm90, whose thread
+// blocks first read the work list. An H100, BF16 with MXFP4:
+//
+//     skinny_sm90 | mma_bf16_rows     1 row          4              8              16 rows
+//     (4096,4096)                     11.4 | 7.7                    11.5 | 8.1
+//     (7168,2048)                     10.4 | 7.3                    10.5 | 7.6
+//     (2048,7168)                     11.8 | 7.2                    11.9 | 8.1
+//     (8192,8192)                     24.4 | 19.8                   24.6 | 21.1
+//     (28672,8192)                    56.7 | 56.4                   57.1 | 62.8
+//     32 groups of (5760,2880)        12.0 | 8.7     22.0 | 18.8    25.2 | 22.1    35.7 | 37.1
+//     32 groups of (2048,7168)                                                     43 | 44
+//     8 groups of (2048,7168)                                                      33 | 28
+//     8 groups of (8192,5120)                                                      72 | 72
 bool has_fewest_rows(const GemmProblem& p) {
     const int64_t most_rows = p.grouping == Grouping::Rows && p.groups.count <= 8 ? 16 : 8;
     return bf16_rows(p) <= most_rows && p.n <= kMostSplitColumns;
 }
 
-// Returns whether clusters that split the contraction multiply quantized weights fastest, and exactly. An H200, us of
-// splitk_sm90, skinny_sm90, wgmma_bf16_sm90 and cuBLASLt 13.1's product of rebased operands:
+// Returns whether splitk_sm90, whose clusters split K, is the fastest exact product with quantized weights. The second
+// number is of the fastest other one: skinny_sm90, wgmma_bf16_sm90 (w) or cuBLASLt 13.1 with rebased operands (r). H200,
+// (5760,2880) H100:
 //
-//     BF16 with MXFP4     (7168,2048) 16, 64 and 128 rows 9.9 11.1 20.3, 11.3 20.2 19.3 and 13.9 26.5 20.5; (2048,7168)
-//                         64 rows 14.1 25.3 21.6; (8192,8192) 16, 64 and 128 rows 23 25 66, 27 37 51 and 35 47 44
-//     with NVFP4          16 rows of (4096,4096) and (8192,8192) 14.2 13.6 and 29.7 27.5, 32 rows 14.2 19.1 and 29.9 34.5
-//     MXFP8 with MXFP8    64 rows of (7168,2048) and (4096,4096) 15.3 25.3 and 18.3 27.4, rebased 19.7 and 26.1
+//     splitk_sm90 | others               8 rows         16             32             64             128 rows
+//     BF16 with MXFP4, (4096,4096)       11.9 | 10.5
+//                      (7168,2048)                      9.9 | 11.1                    11.3 | 19.3w   13.9 | 20.5w
+//                      (2048,7168)                                                    14.1 | 21.6w
+//                      (8192,8192)                      23 | 25                       27 | 37        35 | 44w
+//                      (5760,2880)                      13.3 | 14.5    13.2 | 18.7    15.0 | 22.3    17.9 | 24.1
+//                      (28672,8192)                                    79 | 67        90 | 80        126 | 119
+//     with NVFP4, (4096,4096)                           14.2 | 13.6    14.2 | 19.1
+//                 (8192,8192)                           29.7 | 27.5    29.9 | 34.5
+//     MXFP8 with MXFP8, (7168,2048)                                                   15.3 | 19.7r
+//                       (4096,4096)                                                   18.3 | 26.1r
 //
-// An H100, BF16 with MXFP4 of (5760,2880), whose scales begin anywhere in words: 16, 32, 64 and 128 rows 13.3 14.5, 13.2 18.7,
-// 15.0 22.3 and 17.9 24.1.
-//
-// Where there are more tiles of 128 columns than multiprocessors, blocks that stay are better: (28672,8192), BF16 with MXFP4,
-// 32, 64 and 128 rows 79 67 186, 90 80 156 and 126 119 233. Eight rows of (4096,4096) take 11.9 and 10.5.
+// (28672,8192) has more tiles of 128 columns than there are SMs, where the persistent thread blocks of skinny_sm90 win.
 bool has_split_rows(const GemmProblem& p) {
     constexpr int64_t most_rows = 128;
     const bool is_block_scaled = p.b.scale_type == ScaleType::E8M0 || p.b.scale_type == ScaleType::E4M3;
@@ -176,41 +199,60 @@ bool has_split_rows(const GemmProblem& p) {
     return rows >= least_rows && rows <= most_rows && p.n <= kMostSplitColumns;
 }
 
-// Returns whether wgmma_plain_sm90 multiplies groups of plain numbers faster than cuBLASLt 13.10, or as fast. An H200, us of
-// both: 32 groups of (5760,2880), 1024, 4096, 16384 and 32768 rows in all 272, 318, 793, 1497 and 323, 366, 866, 1494; 8 of
-// (2048,7168) 85, 229, 602, 1194 and 112, 227, 658, 1186; 128 of these 883, 915, 1062, 1634 and 898, 1014, 1134, 1737. Of 131072
-// rows 6233, 4818, 5636 and 5507, 4675, 5188.
+// Returns whether wgmma_plain_sm90 multiplies groups of plain numbers at least as fast as cuBLASLt. An H200, rows in all:
+//
+//     wgmma_plain_sm90 | cuBLASLt 13.10   1024         4096          16384          32768          131072 rows
+//     32 groups of (5760,2880)            272 | 323    318 | 366     793 | 866      1497 | 1494    6233 | 5507
+//     8 groups of (2048,7168)             85 | 112     229 | 227     602 | 658      1194 | 1186    4818 | 4675
+//     128 groups of (2048,7168)           883 | 898    915 | 1014    1062 | 1134    1634 | 1737    5636 | 5188
 bool has_plain_groups(const GemmProblem& p) {
     constexpr int64_t most_rows = int64_t(1) << 15;
     return p.grouping == Grouping::Rows && p.m <= most_rows && p.a.scale_type == ScaleType::None &&
            p.b.scale_type == ScaleType::None;
 }
 
-// Returns whether FP8 with scales of 128 stands beside something else.
+// Returns whether one operand alone is FP8 with scales of 128.
 bool mixes_scales_of_128(const GemmProblem& p) { return has_scales_of_128(p.a) != has_scales_of_128(p.b); }
 
-// Returns whether wgmma_blocks_sm90, which makes BF16 of weights once for all rows, multiplies these faster than mma_bf16_rows,
-// which decodes them for every eight. An H100, us of the latter and of the former: BF16 with FP8 128x128, 32 and 64 rows of
-// (4096,4096) 33 57 and 62 58, 64 of (2048,7168) and (7168,2048) 51 79 and 60 40; FP8 1x128 with MXFP4 26 63, 48 63, 37 82 and
-// 46 44. In 32 groups of (2048,7168), BF16 with FP8 128x128, 4, 64, 256, 1024 and 2048 rows in all 32 551, 151 708, 291 814,
-// 875 821 and 1620 827.
+// Returns whether wgmma_blocks_sm90, which dequantizes weights once for all rows, is faster than mma_bf16_rows, which
+// decodes them for every eight rows. An H100, rows of groups in all:
+//
+//     mma_bf16_rows | wgmma_blocks_sm90           4 rows      32         64           256          1024         2048 rows
+//     BF16 with FP8 128x128, (4096,4096)                      33 | 57    62 | 58
+//                            (2048,7168)                                 51 | 79
+//                            (7168,2048)                                 60 | 40
+//         32 groups of (2048,7168)                32 | 551               151 | 708    291 | 814    875 | 821    1620 | 827
+//     FP8 1x128 with MXFP4, (4096,4096)                       26 | 63    48 | 63
+//                           (2048,7168)                                  37 | 82
+//                           (7168,2048)                                  46 | 44
 bool has_rows_for_blocks(const GemmProblem& p) {
     return p.grouping == Grouping::Rows ? p.m > 24 * int64_t(std::max(p.groups.count, 1)) : p.m > 48;
 }
 
-// Where A is transposed, cuBLASLt needs a scale for every 128 codes of a line of both operands; that and an F32 D make it
-// slow. Beside cuBLASLt 13.10, an H200, TFLOP/s: A transposed 8192^3 1173 and 985; in 8 groups (32768,2048,7168) and
-// (32768,8192,5120) to F32 972 and 782, 1098 and 861; along the contraction to F32 873 and 736, 983 and 805, to BF16 907 and
-// 863, 1032 and 962. Groups of rows to BF16 1001 and 1063, 1139 and 1186: cuBLASLt first.
+// Returns the implementation to ask first, or null: the list's order. Of MX on Hopper, wgmma_fp8_sm90 is preferred in three
+// cases. cuBLASLt needs a scale for every 128 codes where A is transposed, and is slow with an F32 D. A B with one scale a
+// row needs no pass and no such scales here, but only where tiles of 128x192 fill the SMs twice. An H200, (M,N,K):
 //
-// But codes with one scale a line, such as those of weights that are kept, need no pass there alone: 1071 and 1230 with such
-// a B. That holds from two tiles of 128 x 192 for each multiprocessor on; with 88 tiles it takes 103 us and cuBLASLt 97, with
-// 352 177 and 198 (docs/performance.md has the table). Where both sides have them, and there are no groups, cuBLASLt
-// multiplies sums by the scales of lines as well: FP8 of 8192^3, 4096^3 and (32768,2048,7168) 1441, 1340 and 1425, here 1373,
-// 1051 and 1314.
+//     TFLOP/s, wgmma_fp8_sm90 | cuBLASLt 13.10         (8192,8192,8192)
+//     A transposed                                     1173 | 985
+//
+//     the same, 8 groups                               (32768,2048,7168)    (32768,8192,5120)
+//     groups of rows, F32 D                            972 | 782            1098 | 861
+//     groups along K, F32 D                            873 | 736            983 | 805
+//     groups along K, BF16 D                           907 | 863            1032 | 962
+//     groups of rows, BF16 D                           1001 | 1063          1139 | 1186
+//     groups of rows, BF16 D, one scale a row of B     1071 | 1063          1230 | 1186
+//
+//     us, one scale a row of B                         88 tiles             352 tiles
+//                                                      103 | 97             177 | 198
+//
+// Where rows of both have one scale each and there are no groups, cuBLASLt multiplies sums by these scales, too:
+//
+//     TFLOP/s, wgmma_fp8_sm90 | cuBLASLt 13.10         (8192,8192,8192)     (4096,4096,4096)    (32768,2048,7168)
+//     FP8                                              1373 | 1441          1051 | 1340         1314 | 1425
 const GemmImplementation* preferred_gemm(const Context& context, const GemmProblem& p) {
     constexpr int64_t tile_rows = 128, tile_columns = 192, enough_tiles = 256;
-    const bool is_hopper = cuda::compute_capability(context) == 90;  // Blackwell's few rows of MX and NVFP4 are cuBLASLt's
+    const bool is_hopper = cuda::compute_capability(context) == 90;  // on Blackwell cuBLASLt takes few rows of MX and NVFP4
     if (mixes_scales_of_128(p)) return is_hopper && has_rows_for_blocks(p) ? &cuda::wgmma_blocks_sm90 : &cuda::mma_bf16_rows;
     if (has_split_rows(p)) return &cuda::splitk_sm90;
     if (has_few_rows(p)) return is_hopper && has_fewest_rows(p) ? &cuda::mma_bf16_rows : &cuda::skinny_sm90;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "dispatch/implementation.h"
 #include "dispatch/reason.h"
 
 namespace mxq {
@@ -14,5 +15,25 @@ struct Prepared {
 };
 
 constexpr uint64_t kWorkspaceAlignment = 256;
+
+// Returns why an implementation that takes `reads` and all that is denser declines these addresses.
+inline Reason needs_nearer(Addresses found, Addresses reads) {
+    if (found <= reads) return {};
+    if (found == Addresses::Listed)
+        return "needs contiguous experts, found a list of them (mxq_tensor_set_part_list or _data_list)";
+    return "needs contiguous rows and experts, found strides (mxq_tensor_set_strides)";
+}
+
+template <class Problem>
+Prepared prepare(const Implementation<Problem>& candidate, const Context& context, const Problem& problem) {
+    if (Reason reason = needs_nearer(addresses_of(problem), candidate.reads); !reason.empty()) return {reason, 0, nullptr};
+    if (reads_across(problem) && !candidate.reads_across)
+        return {"needs K-major operands, found an MN-major one", 0, nullptr};
+    if (candidate.prepare) return candidate.prepare(context, problem);
+    Prepared prepared{candidate.declines(context, problem), 0, nullptr};
+    if (prepared.declines.empty() && candidate.workspace_bytes)
+        prepared.workspace_bytes = candidate.workspace_bytes(context, problem);
+    return prepared;
+}
 
 }  // namespace mxq

@@ -10,8 +10,8 @@
 
 namespace mxq {
 
-// Returns four of the eight bytes of `low` and `high`: digit i of the selector says which becomes byte i, and with its top
-// bit set, that only the byte's top bit is copied, to all of its bits.
+// Returns four of the eight bytes of `low` and `high`. Digit i of the selector says which becomes byte i. With the top bit
+// of the digit set, the byte's top bit is copied to all of its bits.
 MXQ_HD uint32_t select_bytes(uint32_t low, uint32_t high, uint32_t selector) {
 #if defined(__CUDA_ARCH__)
     return permute_bytes(low, high, selector);

@@ -126,9 +126,8 @@ MXQ_HD float decode(uint32_t code) {
 }
 
 #if defined(__CUDACC__)
-// How the device converts E, whose codes it knows itself or as magnitudes of a wider type: one of as many mantissa bits, in
-// which a magnitude of E stands for 2^(bias - wide bias) times the value, subnormals among subnormals, and rounds as it does
-// in E.
+// Converts E by the device's conversion of an 8-bit type: E itself, or a type with as many mantissa bits and more exponent
+// bits. The same magnitude bits are 2^(bias of E - bias of Wide) times as large there, subnormals too, and round alike.
 template <class E, class Wide>
 struct ConversionBy {
     static_assert(std::is_same_v<Wide, E4M3> || std::is_same_v<Wide, E5M2>, "the device converts these types alone");
@@ -141,7 +140,7 @@ struct ConversionBy {
     static constexpr uint32_t from_wide = uint32_t(15 + exponent) << 10 | uint32_t(15 + exponent) << 26;  // in both halves
 };
 
-// An element that has no line here is converted by encode and decode.
+// An element that has no entry here is converted by encode and decode.
 template <class E>
 struct Conversion {
     static constexpr bool exists = false;
@@ -164,8 +163,8 @@ struct Conversion<E3M2> : ConversionBy<E3M2, E5M2> {
 __device__ __forceinline__ __half2 as_half2(uint32_t bits) { return __half2(__builtin_bit_cast(__half2_raw, bits)); }
 
 #if MXQ_SMALL_FLOATS
-// The instructions round as encode does: to nearest even, beyond the largest value (Inf too) to it, NaN to the largest value
-// without a sign; every other sign is kept, that of zero and of what becomes zero too. The values of codes are exact in F16.
+// The instructions round as encode does, to nearest even. Values beyond the largest, Inf too, become the largest; NaN
+// becomes the largest without a sign. All other signs are kept, also of zeros. The values of codes are exact in F16.
 
 // Returns two codes of six bits, the first in the low byte.
 template <class E>
@@ -215,7 +214,7 @@ __device__ __forceinline__ uint32_t encode_six_bit_pair(float first, float secon
 template <class E>
 __device__ __forceinline__ float2 decode_six_bit_pair(uint32_t codes) {
     using W = Conversion<E>;
-    const uint32_t wide = codes + 3 * (codes & 0x2020);  // moves the sign two places up
+    const uint32_t wide = codes + 3 * (codes & 0x2020);  // moves the sign up by two bits
     const __half2 shrunk(__nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(wide), W::kind));
     return __half22float2(__hmul2(shrunk, as_half2(W::from_wide)));  // exact
 }

@@ -1,15 +1,15 @@
 // Encodes pairs of values, in most cases BF16 in the two halves of a word, to codes of less than a byte.
 //
 // An MX block's scale is a power of two, by which BF16 numbers are multiplied exactly. (What underflows is far below the
-// smallest code.) The E2M1 code of a magnitude up to 6 is the lowest of three lines, each rounded to nearest even by the
-// addition of a number whose last place is 1:
+// smallest code.) The E2M1 code of a magnitude up to 6 is the minimum of three linear functions. Adding a number whose last
+// bit counts 1 rounds each to nearest even:
 //
 //     code    7                   . - '        2 |v|       up to 2
 //             4           . - '                |v| + 2     up to 4
 //             0     . '                        |v| / 2 + 4 beyond
 //
-// Rounding keeps order, so that the lowest of the rounded lines is the lowest line, rounded. The constants 2 and 4 are even, so
-// that ties go to even codes.
+// Rounding keeps order, so that the minimum of the rounded functions is their minimum, rounded. The constants 2 and 4 are
+// even, so that ties go to even codes.
 #pragma once
 #include "numerics/decode_to_bf16.h"
 
@@ -78,8 +78,8 @@ MXQ_HD E2m1LineFactors e2m1_line_factors(uint32_t factors) {
             multiply_bf16_pairs(factors, bf16_pair_of(0.125f))};
 }
 
-// Returns the E2M1 codes of products below 7 in the low byte of each half, 0x42 in the high byte. The lines are a quarter as
-// high as above, where the last place is a quarter, and each takes the product with it.
+// Returns the E2M1 codes of products below 7 in the low byte of each half, 0x42 in the high byte. The functions are a
+// quarter of those above, where the last place is a quarter, and each includes the multiplication.
 MXQ_HD uint32_t encode_e2m1_products(uint32_t magnitudes, const E2m1LineFactors& factors) {
     const uint32_t first = multiply_add_bf16_pairs(magnitudes, factors.half, bf16_pair_of(32));
     const uint32_t second = multiply_add_bf16_pairs(magnitudes, factors.quarter, bf16_pair_of(32.5f));
@@ -123,10 +123,10 @@ MXQ_HD uint32_t encode_e2m1_bf16(uint32_t values) {
 
 // NVFP4 codes of BF16 numbers from products that are cut to F16, in most cases without looking at what is cut off.
 //
-// The bits of a magnitude in F16 are those of its E2M1 code, followed by nine of what is between two codes, if it is made
-// smaller by 2^14: what is below 1 then is subnormal. Where all ties go up, the first of the nine bits is added to the code:
+// Times 2^-14, a magnitude has in F16 the bits of its E2M1 code, followed by nine bits of its position up to the next.
+// Magnitudes below 1 are subnormal there. Where all ties go up, the first of the nine bits is added to the code:
 //
-//     bits of F16    s000cccp pppppppp      c: the code, p: the place between it and the next
+//     bits of F16    s000cccp pppppppp      c: the code, p: the position between it and the next
 //
 // The ties between two codes are 1, 3, 5 and 7 times a power of two: 3 and 7 go up, to the even code, 1 and 5 go down. For
 // each of the four there is at most one BF16 number whose product is a tie once it is cut, so that the multiplier alone
@@ -155,8 +155,8 @@ __device__ __forceinline__ uint32_t cut_to_f16(float first, float second) {
     return halves;
 }
 
-// Returns the codes of cut products in the low bytes of both halves, 0x0C in the high bytes: the lowest of three lines, as
-// in encode_e2m1_above_base, by 2^22 smaller. `up` makes cut products odd, so that no tie is left.
+// Returns the codes of cut products in the low bytes of both halves, 0x0C in the high bytes. They are the minimum of three
+// functions as in encode_e2m1_above_base, scaled by 2^-22. `up` makes cut products odd, so that no tie is left.
 __device__ __forceinline__ uint32_t round_cut_to_even(uint32_t cut, uint32_t up) {
     uint32_t first, second, third;
     cut = (cut & ~kSignsOfBothHalves) | up;
@@ -254,9 +254,8 @@ MXQ_HD CuttingMultiplier cutting_multiplier(float multiplier, Cut way) {
 }
 
 // Packs eight codes to a word, from four pairs of neighbours: elements 2i and 2i + 1 are the low bytes of the halves of
-// pairs[i].
-// The eight belong to one line and have one factor: a byte of 16 or more, which a line of NaN leaves, spoils the whole word, and
-// the caller then clears the whole word.
+// pairs[i]. The eight belong to one block and have one factor. A block of NaN leaves bytes of 16 or more, which spoil the
+// whole word; the caller then clears it.
 MXQ_HD uint32_t pack_nibble_pairs(const uint32_t (&pairs)[4]) {
 #if defined(__CUDA_ARCH__)
     uint32_t low = permute_bytes(pairs[0], pairs[1], 0x6240), high = permute_bytes(pairs[2], pairs[3], 0x6240);
@@ -270,11 +269,11 @@ MXQ_HD uint32_t pack_nibble_pairs(const uint32_t (&pairs)[4]) {
 #endif
 }
 
-// Puts the low nibbles of the bytes of `high` above those of `low`. What else the bytes hold is dropped: a line of NaN leaves
-// more than a nibble, and would carry into the line beside it.
+// Puts the low nibbles of the bytes of `high` above those of `low`. The other bits are dropped: a row of NaN leaves more
+// than a nibble, which would carry into the next row.
 MXQ_HD uint32_t join_nibbles(uint32_t low, uint32_t high) { return select_bits(0x0F0F0F0Fu, low, high << 4); }
 
-// Packs four codes to each half, from four pairs of which the low halves belong to one line and the high halves to another.
+// Packs four codes to each half, from four pairs of which the low halves belong to one row and the high halves to another.
 MXQ_HD uint32_t pack_nibble_lines(const uint32_t (&pairs)[4]) {
 #if defined(__CUDA_ARCH__)
     return join_nibbles(permute_bytes(pairs[0], pairs[2], 0x6240), permute_bytes(pairs[1], pairs[3], 0x6240));
@@ -312,9 +311,8 @@ __device__ __forceinline__ uint32_t pack_nibble_lines(const uint32_t (&pairs)[4]
     return pack_nibble_lines(pairs) | (select_bits(0x80808080u, odd, even) & 0x88888888u);
 }
 
-// Returns two BF16 values as encode_six_bits takes them. Devices that have conversions to 8-bit types but none to six bits
-// convert to the 8-bit type of the same mantissa; the values then are clamped to E's range and scaled to that type's
-// exponents.
+// Returns two BF16 values as encode_six_bits takes them. Devices without conversions to six bits use those to the 8-bit
+// type of the same mantissa. The values then are clamped to E's range and scaled to that type's exponents.
 template <class E>
 __device__ __forceinline__ uint32_t prepare_six_bit_pair(uint32_t values) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890 && !MXQ_SMALL_FLOATS

@@ -84,8 +84,8 @@ MXQ_HD float nvfp4_errors_16(const float (&values)[16], uint32_t scale, const Nv
 // ---- Estimates of errors ----------------------------------------------------------------------------------------------
 
 // The factors of an estimate: the contract's multiplier times 2^-14, and nearly the value of a code of 1 times 2^14. All
-// numbers of an estimate are 2^-14 times as large as the contract's, so that the bits of E5M2 and the upper bits of F16 are
-// those of the code, moved up by one.
+// numbers of an estimate are 2^-14 times those of the contract. So the bits of E5M2, and the upper bits of F16, are those
+// of the code, shifted left by one.
 struct ErrorScale {
     static constexpr float one = 0x1p-14f;
     float multiplier, unit;
@@ -180,7 +180,7 @@ __device__ __forceinline__ uint32_t pack_shifted_codes(uint32_t first, uint32_t 
 }
 #endif
 
-// Returns whether the estimates of `lines` lines of 16 elements are far enough apart to decide; false where one is NaN.
+// Returns whether the estimates of `lines` rows of 16 elements are far enough apart to decide; false where one is NaN.
 template <bool squared>
 MXQ_HD bool estimates_decide(float four, float six, float amax, int lines) {
     const float apart = magnitude_of(add_rn(four, -six)), both = add_rn(four, six);

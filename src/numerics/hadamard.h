@@ -1,4 +1,4 @@
-// The random Hadamard transform of 16 elements: signs flipped by a mask, four stages of butterflies, a quarter.
+// The random Hadamard transform of 16 elements: signs flipped by a mask, four stages of butterflies, a factor of 1/4.
 //
 //     stage of distance d     v[i]     <- v[i] + v[i + d]
 //                             v[i + d] <- v[i] - v[i + d]        d = 1, 2, 4, 8

@@ -3,10 +3,10 @@
 //     to codes      BF16 -> times 2^k -> F16, of which the exponent field is the code's -> code
 //     from codes    code -> its bits as an F16 -> times 2^k -> value
 //
-// The F16 holds 2^(bias - 15) times the value, so that subnormal codes are subnormal F16 numbers. It has the eight significant
-// bits of a BF16 exactly, or the number is smaller than 2^-10 of half a place of the code. One BF16 is the exception: the one
-// that is above the tie of 0 and the smallest code by half a place of F16. Multiplying by 1 + 2^-20 rounds it up. A type of four
-// mantissa bits would have a BF16 a quarter of a place above that tie, which is lost.
+// The F16 holds 2^(bias - 15) times the value, so that subnormal codes are subnormal F16 numbers. It has the eight
+// significant bits of a BF16 exactly, or the number is smaller than 2^-11 ulp of the code. One BF16 is the exception: the
+// one that is above the tie of 0 and the smallest code by half an ulp of F16. Multiplying by 1 + 2^-20 rounds it up. A type
+// of four mantissa bits would have a BF16 a quarter of an ulp above that tie, which is lost.
 //
 // All of it holds where no product with an element that gets a code other than 0 leaves fp32's normal range: under the scales
 // that can_encode_via_f16 names, and in blocks of zeros.
@@ -24,7 +24,7 @@ constexpr bool encodes_via_f16 = E::mantissa_bits <= 3 && E::exponent_bits <= 5;
 // Returns whether blocks under this scale may be encoded by way of F16: not those with NaN or Inf, nor near the ends of fp32.
 MXQ_HD bool can_encode_via_f16(uint32_t scale) { return scale - 24 <= 230 - 24; }
 
-// Returns what elements are multiplied by on their way to F16.
+// Returns what elements are multiplied by before they become F16.
 template <class E>
 MXQ_HD float encode_via_f16_factor(uint32_t scale) {
     return bits_float(((254 - 15 + E::bias - scale) << 23) + (1u << 3));

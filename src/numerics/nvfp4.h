@@ -93,14 +93,13 @@ MXQ_HD uint32_t nvfp4_code(float value, float multiplier) {
     return multiplier == 0 ? code & ElementBits<E2M1>::sign : code;
 }
 
-// E2M1 codes of BF16 words, or of values cut to such words and rounded to odd: what is cut off is ORed into the last
-// place, so that a word lies on the same side of every tie as its value. The code of a magnitude from 1 on is its bits
-// rounded to two significant bits, less a constant; below 1 it is the number of `first` and `second` that the magnitude
-// reaches.
+// E2M1 codes of BF16 words. Other values are rounded to odd first: what is cut off is ORed into the last bit, so that a
+// word is on the same side of every tie as its value. From 1 on, the code is the word rounded to two significant bits, less
+// a constant. Below 1 it counts which of `first` and `second` the magnitude reaches.
 struct E2m1FromOddBf16 {
-    static constexpr int shift = 6;          // from BF16's last place to the code's
+    static constexpr int shift = 6;          // from BF16's last bit to the code's
     static constexpr int16_t one = 0x3F80;   // has code 2
-    static constexpr int16_t below_half = (1 << (shift - 1)) - 1 - one;  // the last place kept is added too, for ties to even
+    static constexpr int16_t below_half = (1 << (shift - 1)) - 1 - one;  // the last bit that stays is added too: ties to even
     static constexpr int16_t first = 0x3E81, second = 0x3F40;            // least words of codes 1 and 2: past 1/4, from 3/4 on
     static constexpr int16_t most_above = E2M1::nan_code - 2;            // how far codes reach above code 2
 

@@ -1,13 +1,13 @@
-// Decodes codes of six and four bits from where they are packed, two at once, one in each half of a word, with no byte for
-// each code between:
+// Decodes packed codes of six and four bits, two at a time, one in each half of a word. Codes are not unpacked to bytes
+// first:
 //
 //     packed codes        as packing.h has them
-//     window              two bytes for each half, so that codes i of both halves lie at the same bit
+//     window              two bytes for each half, so that codes i of both halves have the same bit offset
 //     moved               sign, exponent and mantissa where BF16 or F16 has them: a number that is the code's value times
 //                         2^(the code's bias - theirs), subnormals included
 //
-// Multiplication makes the value of that, exact in F16; in BF16 with its scale (decode_to_bf16.h). Codes i are those of two
-// lines, or codes i and i + 4 of eight codes of one line.
+// A multiplication gives the value: exact in F16, in BF16 with its scale (decode_to_bf16.h). Codes i are those of two rows,
+// or codes i and i + 4 of eight codes of one row.
 #pragma once
 #include "numerics/decode_to_bf16.h"
 #include "numerics/packing.h"
@@ -16,16 +16,16 @@
 namespace mxq {
 
 template <int bits>
-constexpr int kWordsOfEight = (8 * bits + 31) / 32;  // that eight codes of a line fill
+constexpr int kWordsOfEight = (8 * bits + 31) / 32;  // that eight codes of a row fill
 
-// Returns at which bit of a window's halves codes i are; i is below 8 (codes of two lines, four bits) or 4.
+// Returns the bit offset of codes i in a window's halves; i is below 8 (codes of two rows, four bits) or 4.
 template <int bits>
 MXQ_HD constexpr int bit_in_window(int i) {
     static_assert(bits == 6 || bits == 4);
     return bits * i - i / 2 * 8;
 }
 
-// Returns the window of codes i of two lines, of each of which a word has eight codes of four bits, or four of six.
+// Returns the window of codes i of two rows, of each of which a word has eight codes of four bits, or four of six.
 template <int bits>
 MXQ_HD uint32_t window_of_lines(uint32_t first, uint32_t second, int i) {
 #if defined(__CUDA_ARCH__)
@@ -37,7 +37,7 @@ MXQ_HD uint32_t window_of_lines(uint32_t first, uint32_t second, int i) {
 #endif
 }
 
-// Returns the window of codes i and i + 4 of a line, i below 4, from the words of eight codes.
+// Returns the window of codes i and i + 4 of a row, i below 4, from the words of eight codes.
 template <int bits>
 MXQ_HD uint32_t window_of_line(const uint32_t (&words)[kWordsOfEight<bits>], int i) {
 #if defined(__CUDA_ARCH__)
@@ -52,8 +52,7 @@ MXQ_HD uint32_t window_of_line(const uint32_t (&words)[kWordsOfEight<bits>], int
 #endif
 }
 
-// Moves the codes at `bit` of both halves of a window to where numbers with so many mantissa bits and a sign on top have
-// them.
+// Moves the codes at `bit` of both halves of a window to sign, exponent and mantissa of numbers with so many mantissa bits.
 template <class E, int mantissa_bits>
 MXQ_HD uint32_t move_codes(uint32_t window, int bit) {
     constexpr int lowest = mantissa_bits - E::mantissa_bits;  // bit of a moved code

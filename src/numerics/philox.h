@@ -83,15 +83,15 @@ MXQ_HD PhiloxCounter philox_counter(uint32_t chunk, uint32_t row, bool columnwis
 // Returns the random byte of element `i` of a chunk.
 MXQ_HD uint32_t philox_byte(const PhiloxWords& random, int i) { return random.words[i / 4] >> i % 4 * 8 & 0xFF; }
 
-// Stochastic rounding takes the upper one of the two E2M1 values around a magnitude v if 256 p > r + 0.5, where p is v's place
-// between them and r the random byte. Magnitudes beyond 6, and NaN, have the code that encode<E2M1> gives.
+// Stochastic rounding takes the upper of the two E2M1 values around a magnitude v if 256 p > r + 0.5. p is v's position
+// between them, from 0 to 1, and r the random byte. Magnitudes beyond 6, and NaN, have the code that encode<E2M1> gives.
 //
 // The bits of 2 v, for v from 1 on, count codes in steps of 2^22, from code 2 at v = 1 on; the 22 bits below are p. The bits
 // of 1 + v, for v below 1, do so from code 0 on. Both are the bits of v + max(v, 1). What this sum cuts off matters to the
 // comparison only by being there, so the sum is rounded up. Adding 255 - r then carries into the code where p is large enough:
 //
-//     bits of the sum, two places up     ccc pppppppp pppppppp pppppp00
-//     what is added                          7..r...0 01111111 11111111       and 2 at the top, which removes the bits of 1.0
+//     bits of the sum, shifted by two     ccc pppppppp pppppppp pppppp00
+//     what is added                           7..r...0 01111111 11111111       and 2 at the top, which removes the bits of 1.0
 //
 // Returns the code of an element times its multiplier, `r` being the random byte.
 MXQ_HOST uint32_t stochastic_e2m1(float scaled, uint32_t r) {
@@ -104,10 +104,9 @@ MXQ_HOST uint32_t stochastic_e2m1(float scaled, uint32_t r) {
 }
 
 #if defined(__CUDACC__)
-// Many elements at once go through F16. Nine bits of p are enough for the comparison, 512 p > 2 r + 1, if what they cut off is
-// told apart from nothing. That takes one bit less than it seems: a number is above the odd place 2 r + 1 where the number just
-// below it in fp32 reaches that place, cut or not. Times 2^-14 its F16 bits are those of a code and p, also below 1, where F16
-// is subnormal:
+// Two elements of a word go through F16. Nine bits of p are enough for the comparison 512 p > 2 r + 1, if they tell whether
+// anything was cut off. They do: a number is above the odd value 2 r + 1 where the next smaller number in fp32 reaches that
+// value, cut or not. Times 2^-14 its F16 bits are those of a code and p, also below 1, where F16 is subnormal:
 //
 //     bits of F16              s000cccp pppppppp
 //     and 511 - 2 r is added   -------7 ..r....1      carries into the code where p is large enough
@@ -120,15 +119,15 @@ __device__ __forceinline__ uint32_t stochastic_places(float first, float second)
     return places;
 }
 
-// Returns the places of magnitudes up to 6, which NaN counts as.
+// Returns the code and p of magnitudes up to 6, which NaN counts as.
 __device__ __forceinline__ uint32_t clamped_places(uint32_t places) {
     uint32_t least;
     asm("{ .reg .b32 m; abs.f16x2 m, %1; min.f16x2 %0, m, %2; }" : "=r"(least) : "r"(places), "r"(0x0E000E00));
     return least;
 }
 
-// Returns codes of four elements in bits 9 to 11 and 13 to 15 of both halves. `low` and `high` are the places of elements 0
-// and 2, 1 and 3.
+// Returns codes of four elements in bits 9 to 11 and 13 to 15 of both halves. `low` and `high` have code and p of elements
+// 0 and 2, 1 and 3.
 __device__ __forceinline__ uint32_t stochastic_four(uint32_t low, uint32_t high, uint32_t random) {
     constexpr uint32_t keys = 0x01FF01FF;
     const uint32_t even = random & 0x00FF00FFu, odd = permute_bytes(random, 0, 0x4341);

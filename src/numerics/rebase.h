@@ -1,13 +1,13 @@
-// Rebasing moves codes that have one scale s for 32 of them to one scale S for a tile of 128, or of 128 lines of 128, which
-// is what FP8 tensor cores take:
+// Rebasing replaces the scales s of blocks of 32 codes by one scale S for 128 codes, or for 128 rows of 128, and changes
+// the codes accordingly. FP8 tensor cores take such scales:
 //
 //     S      the largest scale of the tile below 255 (0 where there is none), less the type's headroom; at least 1, so that no
 //            fp32 scale is subnormal
 //     code'  RNE_sat(value(code) * 2^(s - S)); NaN under s = 255
 //
-// E5M2 stays E5M2, and its Inf stays Inf. All other types become E4M3, which has all of their values; the headroom is the
-// power of two by which its largest value is above theirs, and it leaves room for small values below. A code that stays
-// normal keeps its value; the others are off by at most half a step of the subnormals.
+// E5M2 stays E5M2, and its Inf stays Inf. All other types become E4M3, which has all of their values. The headroom is the
+// power of two by which E4M3's largest value is above theirs; small values use it. A code that stays normal keeps its
+// value; the others are off by at most half a step of the subnormals.
 //
 // Values are multiplied in F16. Products below 2^-24 are rounded there already, but are far below half of the least code, so
 // that nothing is rounded twice. E5M2 reaches further down than F16's powers of two, and takes two factors where one is not

@@ -4,9 +4,9 @@
 //     high    1.mmmmmmm        the first 8 of them
 //     low     0.0000000mmm     the others
 //
-// Both parts have the number's sign, so that |high| + |low| is its magnitude and the bound of a sum stays what it is; low is
-// less than 2^-7 of it. No part but 0 is below 2^-24, F16's smallest subnormal, which is a normal number in BF16. Inf and
-// NaN are high parts beside a low part of 0, which adds nothing to them.
+// Both parts have the number's sign, so that |high| + |low| is its magnitude and the bound of a sum stays what it is; low
+// is less than 2^-7 of it. No part but 0 is below 2^-24, F16's smallest subnormal, which is a normal number in BF16. Inf
+// and NaN are high parts with a low part of 0, which adds nothing to them.
 #pragma once
 #include "numerics/convert.h"
 

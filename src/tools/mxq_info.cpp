@@ -1,5 +1,5 @@
-// mxq-info [--json] prints what libmxq can do on this machine: its version and build, the devices, cuBLASLt, and for every
-// device a table of verbs and formats with the implementation that runs, or the reason why there is none.
+// mxq-info [--json] prints what libmxq can do on this machine: its version and build, the devices and cuBLASLt. For every
+// device a table of verbs and formats has the implementation that runs, or the reason why none does.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>

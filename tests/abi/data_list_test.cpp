@@ -152,7 +152,7 @@ MXQ_EACH_DEVICE("data lists: implementations that need one piece decline by name
     auto list = experts_of(MXQ_FORMAT_F32), x = experts_of(MXQ_FORMAT_BF16), q = experts_of(MXQ_FORMAT_NVFP4);
     ok(mxq_tensor_set_data_list(list, 3, nullptr, 0));
     const auto declined = [&](mxq_status status, const char* implementation) {
-        MXQ_REFUSED(status, MXQ_STATUS_UNSUPPORTED, implementation, "needs experts in one piece");
+        MXQ_REFUSED(status, MXQ_STATUS_UNSUPPORTED, implementation, "needs contiguous experts");
     };
     declined(mxq_quantize_query(device.context, nullptr, list, q, nullptr), "quantize_tile");
     declined(mxq_amax_query(device.context, nullptr, list, q, nullptr), "amax");

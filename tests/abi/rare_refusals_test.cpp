@@ -292,7 +292,7 @@ TEST_CASE("rare refusals: the hint after too few bytes names what tells their nu
     MXQ_REFUSED(mxq_quantize_query(device.context, nullptr, p.plain, q, nullptr), MXQ_STATUS_BUFFER_TOO_SMALL, "quantization_scale holds 3", "MXQ_SCOPE_EXPERT");
     auto d = testing::make_tensor(MXQ_FORMAT_F32, dims);
     MXQ_REFUSED(mxq_gemm_query(device.context, nullptr, mx, q, d, nullptr), MXQ_STATUS_UNSUPPORTED, "mxfp8_e4m3 with blocks of 32 (MX)",
-                "fp8_e4m3 with scales of whole lines (fp8)");
+                "fp8_e4m3 with ROW or TENSOR scales (fp8)");
 }
 
 TEST_CASE("rare refusals: 2^48 elements are the most") {

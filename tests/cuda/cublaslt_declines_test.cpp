@@ -127,7 +127,7 @@ TEST_CASE("cublaslt declines: layouts and alignments") {
     CHECK(reason(dense(c), 90) == "needs a multiple of 4 rows of d for scales of 128, found 254");
 }
 
-TEST_CASE("cublaslt declines: a bias of 16 bits before 13.10, unless all lines are whole pieces of 16 bytes") {
+TEST_CASE("cublaslt declines: a bias of 16 bits before 13.10, unless all rows are multiples of 16 bytes") {
     const std::string words = "needs cuBLASLt 13.10 for a bias where pointers, rows or strides of a, b or d are no multiples of "
                               "16 bytes on compute capability 9.0, found 13.1 in /usr/lib/libcublasLt.so.13";
     const auto biased = [](int64_t m, int64_t n, int64_t k) {
@@ -148,9 +148,9 @@ TEST_CASE("cublaslt declines: a bias of 16 bits before 13.10, unless all lines a
         p.d.format = MXQ_FORMAT_F32;
         CHECK(reason(p, 90, 130100) == "");
         p.alpha = 0;
-        const char* const of_alpha = "needs an alpha other than 0 for a bias where some line is no whole pieces of 16 bytes, found 0";
+        const char* const of_alpha = "needs an alpha other than 0 for a bias where a row is no multiple of 16 bytes, found 0";
         for (int version : {130100, 131000})
-            CHECK(reason(p, 90, version) == (sizes.k % 8 ? of_alpha : ""));  // 60 numbers of F32 are whole pieces
+            CHECK(reason(p, 90, version) == (sizes.k % 8 ? of_alpha : ""));  // 60 numbers of F32 are a multiple of 16 bytes
     }
     GemmProblem p = biased(240, 64, 256);
     p.a.codes += 2;
@@ -233,7 +233,7 @@ TEST_CASE("cublaslt declines: groups of plain numbers along the contraction") {
     CHECK(check_groups(p).text() == "");
     p = plain({260, 384, 512});
     p.host_ends = whole;
-    CHECK(group_reason(p, 90) == "needs lines of a a multiple of 16 bytes, found 520");
+    CHECK(group_reason(p, 90) == "needs rows of a a multiple of 16 bytes, found 520");
     p.a.line_bytes = 528;
     CHECK(group_reason(p, 90) == "needs rows of a a multiple of 16 bytes, found 520");
 }
@@ -255,7 +255,7 @@ TEST_CASE("cublaslt declines: groups") {
     CHECK(group_reason(by_rows(c), 100) == "needs a group, found none");
     c = groups_of(bf16(), bf16());
     c.sizes.k = 500;
-    CHECK(group_reason(by_rows(c), 100) == "needs lines of a a multiple of 16 bytes, found 1000");
+    CHECK(group_reason(by_rows(c), 100) == "needs rows of a a multiple of 16 bytes, found 1000");
     GemmProblem short_lines = by_rows(c);
     short_lines.a.line_bytes = short_lines.b.line_bytes = 1024;
     CHECK(group_reason(short_lines, 100) == "needs a multiple of 8 codes along the contraction, found 500");

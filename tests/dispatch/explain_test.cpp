@@ -337,6 +337,6 @@ TEST_CASE("MXQ_LOG=info: a line tells the transposes of plain operands, and of w
     const auto lines = log_of("info", "log-across");
     REQUIRE(lines.size() == 2);
     CHECK(lines[0] == "mxq: CPU: gemm (T,N), f32 2 x 32, f32 2 x 32, f32 32 x 32: cpu");
-    CHECK(lines[1] == "mxq: CPU: gemm (N,N), f32 2 x 2, mxfp8_e4m3 2 x 32 1x32 rowwise, f32 2 x 32: cpu (reads b.rowwise across its "
-                      "lines, since b declares no columnwise part)");
+    CHECK(lines[1] == "mxq: CPU: gemm (N,N), f32 2 x 2, mxfp8_e4m3 2 x 32 1x32 rowwise, f32 2 x 32: cpu (reads b.rowwise transposed, "
+                      "since b declares no columnwise part)");
 }

@@ -54,17 +54,20 @@ void limit(const std::vector<int64_t*>& sizes, int64_t most) {
     }
 }
 
-// Draws a few rows and columns with a contraction that kernels of few rows pass over in parts.
+// Draws few rows: as many as kernels of few rows take, or as many as the CPU may cut into few.
+int64_t draw_few_rows(Random& random) { return 1 + random.below(one_in(random, 3) ? 100 : 34); }
+
+// Draws few rows and columns with a contraction that kernels of few rows pass over in parts.
 void draw_long_lines(Call& call, Random& random) {
-    call.shape = {1 + random.below(34), 1 + random.below(8), 1000 + random.below(8000)};
-    limit({&call.shape[2]}, 250'000 / (call.shape[0] * call.shape[1]));
+    call.shape = {draw_few_rows(random), 1 + random.below(8), 1000 + random.below(8000)};
+    limit({&call.shape[2]}, std::max<int64_t>(250'000 / (call.shape[0] * call.shape[1]), 600));
 }
 
 void draw_shape(Call& call, Random& random) {
     call.shape = {draw_size(random), draw_size(random)};
     if (call.is_product()) {
         call.shape.push_back(draw_size(random));
-        if (one_in(random, 3)) call.shape[0] = 1 + random.below(34);  // few rows have kernels of their own
+        if (one_in(random, 3)) call.shape[0] = draw_few_rows(random);  // which have kernels of their own
         if (one_in(random, 20)) return draw_long_lines(call, random);
     } else if (one_in(random, 5)) {
         call.shape.insert(call.shape.begin(), one_in(random, 8) ? 0 : 1 + random.below(one_in(random, 10) ? 40 : 4));

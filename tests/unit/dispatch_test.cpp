@@ -143,7 +143,7 @@ TEST_CASE("dispatch: in the lists, better implementations stand before those tha
         CHECK(place(order, order.better) < place(order, order.worse));
         ++compared;
     }
-    CHECK(compared == 43);
+    CHECK(compared == 46);
     for (const auto& [name, list] : lists) CHECK(list.back() == "cpu");
 }
 
@@ -195,9 +195,9 @@ TEST_CASE(
     };
     CHECK(reason(Addresses::Dense) == "near ");
     CHECK(reason(Addresses::Strided) ==
-          "far near: needs lines and experts one after another, found strides (mxq_tensor_set_strides)");
+          "far near: needs contiguous rows and experts, found strides (mxq_tensor_set_strides)");
     CHECK(reason(Addresses::Listed) ==
-          "anywhere near, far: needs experts in one piece, found a list of them (mxq_tensor_set_part_list or _data_list)");
+          "anywhere near, far: needs contiguous experts, found a list of them (mxq_tensor_set_part_list or _data_list)");
     CHECK(ask(reading, context, Lying{Addresses::Listed}, named("far")).implementation == nullptr);
 }
 

@@ -1,4 +1,4 @@
-"""python overhead.py: what mxq.quantize costs beside the C call that it makes, for a small array: microseconds, the best of many.
+"""python overhead.py: what mxq.quantize costs on top of the C call that it makes, for a small array: microseconds, the best of many.
 
 Of numpy, and of torch where it is installed, there on a GPU as well. For torch, set OMP_NUM_THREADS=1.
 """

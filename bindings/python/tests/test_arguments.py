@@ -1,4 +1,4 @@
-"""Arguments beside x: numbers of any library are numbers, and arrays have one dtype, shape and device, or are refused by name."""
+"""Arguments other than x: numbers of any library are numbers, and arrays have one dtype, shape and device, or are refused by name."""
 import numpy as np
 import pytest
 from test_arrays import numbers

@@ -114,7 +114,7 @@ def test_row_strides_and_outputs():
     assert torch.allclose(sums, mxq.matmul(q, q.T, dtype="float32") + 1, atol=1e-4)
 
 
-def test_pieces_and_lists_are_read_or_refused_by_name():
+def test_slices_and_lists_are_read_or_refused_by_name():
     """No implementation of CUDA reads them yet: a call then says so, and never reads wrongly."""
     x = tensor(2, 32, 64)
     q = mxq.quantize(x)

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tests" / "pages"))
 
 import blocks  # noqa: E402
 
-# A page names a module beside the blocks that need it: these need torch, or torchao, which the tests may be without.
+# A page names a module with the blocks that need it: these need torch, or torchao, which the tests may be without.
 PAGES = [page for page in blocks.pages() if any(block.language == "python" for block in blocks.blocks(page))]
 
 

@@ -21,6 +21,17 @@ def test_sqnr(format, least):
     assert q.sqnr(back.astype("f4")) == float("inf") and least < q.sqnr(x, "columnwise") < least + 4
 
 
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_sqnr_without_a_finite_number(library):
+    convert = np.asarray if library == "numpy" else pytest.importorskip("torch").from_numpy
+    x = np.ones((2, 32), "f4")
+    infinite = x.copy()
+    infinite[0, 0] = np.inf
+    assert mxq.quantize(convert(x)).sqnr(convert(x)) == float("inf")
+    assert mxq.quantize(convert(x)).sqnr(convert(0 * x)) == float("-inf")
+    assert mxq.quantize(convert(infinite), "mxfp8_e5m2", nonfinite="saturate").sqnr(convert(x)) == float("-inf")
+
+
 def test_repr_tells_what_it_is():
     q = mxq.quantize(numbers(100, 64), groups=[30, 30, 70, 100], swizzled=True)
     assert repr(q).startswith("QTensor(mxfp8_e4m3 100 x 64 in 4 groups 1x32 rowwise swizzled, numpy on cpu, ")
@@ -186,14 +197,14 @@ def test_descriptors_serve_again_and_carry_nothing_over():
 
 
 def test_few_descriptors_wait_for_their_next_use(monkeypatch):
-    from mxq import _qtensor
+    from mxq import _descriptors, _qtensor
     from mxq._library import Idle
 
     destroyed = []
     monkeypatch.setattr(Idle, "_destroy", destroyed.append)
-    monkeypatch.setattr(_qtensor, "_destroy", destroyed.append)
+    monkeypatch.setattr(_descriptors, "_destroy", destroyed.append)
     many = [mxq.quantize(numbers(16, 96)) for _ in range(Idle.MOST + 3)]
-    sources = _qtensor._idle_plain(1, (16, 96))
+    sources = _descriptors._idle_plain(1, (16, 96))
     assert len(sources) == 1
     destroyed.clear()  # one described the sizes
     waiting = _qtensor._recipe(many[0].spec, (16, 96), ("rowwise",)).idle
@@ -203,6 +214,6 @@ def test_few_descriptors_wait_for_their_next_use(monkeypatch):
     assert len(waiting) == Idle.MOST and len(destroyed) == 3 and sorted(waiting + destroyed) == addresses
     del sources, waiting
     _qtensor._recipe.cache_clear()
-    _qtensor._idle_plain.cache_clear()
+    _descriptors._idle_plain.cache_clear()
     gc.collect()
     assert set(addresses) < set(destroyed)

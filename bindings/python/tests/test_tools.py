@@ -463,7 +463,7 @@ def test_the_commands_of_the_page_run(checkpoint, tmp_path, capsys):
         pytest.skip("the page is not here")
     lines = re.findall(r"^    mxq-quantize (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     assert len(lines) == 4
-    places = {"IN": checkpoint, "OUT": tmp_path / "out", "tests/data/moe.safetensors": data / "moe.safetensors"}
+    paths = {"IN": checkpoint, "OUT": tmp_path / "out", "tests/data/moe.safetensors": data / "moe.safetensors"}
     for line in lines:
-        assert cli.main([str(places.get(word, word)) for word in line.split()]) == 0, line
+        assert cli.main([str(paths.get(word, word)) for word in line.split()]) == 0, line
         assert capsys.readouterr().out

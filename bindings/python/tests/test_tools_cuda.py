@@ -53,7 +53,7 @@ def test_a_device_that_is_not_there_is_refused_before_anything_is_written(checkp
 class Torch(devices.Cuda):
     """The code of the device with torch's tensors of the CPU."""
 
-    _device, piece_bytes = "cpu", 1 << 15
+    _device, chunk_bytes = "cpu", 1 << 15
 
     @staticmethod
     def check():
@@ -105,8 +105,8 @@ def test_experts_of_gpt_oss_and_sources_of_fp8(tmp_path, monkeypatch, device):
 
 
 @needs_gpu
-def test_pieces_of_a_large_tensor_and_the_rate(tmp_path, capsys):
-    """A tensor of several pieces for each thread; prints the rate of both devices."""
+def test_chunks_of_a_large_tensor_and_the_rate(tmp_path, capsys):
+    """A tensor of several chunks for each thread; prints the rate of both devices."""
     x = np.random.default_rng(2).standard_normal((8192, 1024), "float32").astype(ml_dtypes.bfloat16)
     big = np.concatenate([x] * 4, axis=1)
     (tmp_path / "in").mkdir()

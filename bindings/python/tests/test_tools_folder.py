@@ -1,4 +1,4 @@
-"""mxq-quantize on folders: indexes keep their names, and what is beside the weights is copied, subfolders too."""
+"""mxq-quantize on folders: indexes keep their names, and files other than weights are copied, subfolders too."""
 
 import json
 import os

@@ -156,12 +156,12 @@ def test_codes_whose_scales_are_not_known_are_refused(tmp_path):
             ({"a.weight_packed": codes, "a.weight_shape": codes[0]}, {}, quantized, "integer quantization"),
         )
     ):
-        place = tmp_path / str(number)
-        place.mkdir()
-        save(place / "model.safetensors", {"b.weight": bf16(128, 128), **tensors}, types)
-        (place / "config.json").write_text(json.dumps(config))
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        save(folder / "model.safetensors", {"b.weight": bf16(128, 128), **tensors}, types)
+        (folder / "config.json").write_text(json.dumps(config))
         with pytest.raises(reader.CheckpointError, match=f"'a.*': expected F32, F16, BF16, or FP8.*{says}"):
-            quantize.run(place, tmp_path / "out", quantize.recipe("compressed-tensors", "mxfp4"))
+            quantize.run(folder, tmp_path / "out", quantize.recipe("compressed-tensors", "mxfp4"))
     save(tmp_path / "cast.safetensors", {"a.weight": codes, "b.weight": bf16(128, 128)}, of)  # FP8 that has no scales
     quantize.run(tmp_path / "cast.safetensors", tmp_path / "out", quantize.recipe("compressed-tensors", "mxfp4"))
     config = json.loads((tmp_path / "out/config.json").read_text())["quantization_config"]
@@ -246,11 +246,11 @@ def test_elements_that_are_not_finite_are_counted(dtype):
     assert not_finite(codes) == 2 and not_finite(codes[:127]) == 0 == not_finite(codes[128:255])
 
 
-def test_elements_of_every_piece_are_counted(tmp_path, monkeypatch):
+def test_elements_of_every_chunk_are_counted(tmp_path, monkeypatch):
     x = bf16(1024, 64)
     x[0, 0], x[900, 3] = np.nan, np.inf
     save(tmp_path / "m.safetensors", {"a.weight": x})
-    monkeypatch.setattr(devices.Cpu, "piece_bytes", 20_000)
+    monkeypatch.setattr(devices.Cpu, "chunk_bytes", 20_000)
     for mode in ("sample", "none"):
         chosen = quantize.recipe("compressed-tensors", "mxfp4", measure=mode)
         assert quantize.run(tmp_path / "m.safetensors", tmp_path / mode, chosen)["tensors"][0]["not_finite"] == 2

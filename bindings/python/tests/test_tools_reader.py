@@ -100,9 +100,9 @@ def test_every_truncation_of_a_file_is_refused(tmp_path):
 def test_a_changed_byte_of_the_header_is_refused_or_read_without_harm(tmp_path):
     whole = bytearray(blob(GOOD, bytes(8)))
     outcomes = {True: 0, False: 0}
-    for place in range(len(whole) - 8):
+    for offset in range(len(whole) - 8):
         for value in (0, 0x22, 0x2D, 0x39, 0x7D, 0xFF):
-            changed = bytes(whole[:place]) + bytes([value]) + bytes(whole[place + 1 :])
+            changed = bytes(whole[:offset]) + bytes([value]) + bytes(whole[offset + 1 :])
             path = written(tmp_path / "m.safetensors", changed)
             try:
                 entries = reader.open_checkpoint(path).entries.values()
@@ -130,16 +130,16 @@ def test_an_index_gives_the_tensors_of_all_files(tmp_path):
 
 
 def test_an_index_may_have_another_name(tmp_path):
-    place = sharded(tmp_path, {"a": "s1.safetensors"}, s1=blob({"a": tensor(0, 4)}, bytes(4)))
+    index = sharded(tmp_path, {"a": "s1.safetensors"}, s1=blob({"a": tensor(0, 4)}, bytes(4)))
     for name in ("diffusion_pytorch_model.safetensors.index.json", "model.safetensors.index.fp16.json"):
-        place = place.rename(tmp_path / name)
-        for path in (tmp_path, place):
+        index = index.rename(tmp_path / name)
+        for path in (tmp_path, index):
             found = reader.open_checkpoint(path)
             assert (found.index_name, found.whole, list(found.entries)) == (name, True, ["a"])
     (tmp_path / "other.safetensors.index.json").write_text("{}")
     with pytest.raises(reader.CheckpointError, match="found the indexes model.safetensors.index.fp16.json, other"):
         reader.open_checkpoint(tmp_path)
-    assert reader.open_checkpoint(place).index_name == name
+    assert reader.open_checkpoint(index).index_name == name
 
 
 def test_a_folder_without_weights_names_the_subfolders_that_have_some(tmp_path):
@@ -165,10 +165,10 @@ def test_a_path_that_is_not_there_is_named(tmp_path):
         ({}, "weight_map"),
         ([], "weight_map"),
         ({"a": 1}, "the name of a .safetensors file"),
-        ({"a": "../s1.safetensors"}, "beside the index"),
-        ({"a": "/s1.safetensors"}, "beside the index"),
-        ({"a": ".s1.safetensors"}, "beside the index"),
-        ({"a": "s1.bin"}, "beside the index"),
+        ({"a": "../s1.safetensors"}, "in the folder of the index"),
+        ({"a": "/s1.safetensors"}, "in the folder of the index"),
+        ({"a": ".s1.safetensors"}, "in the folder of the index"),
+        ({"a": "s1.bin"}, "in the folder of the index"),
         ({"a": "s1.safetensors", "x": "s1.safetensors"}, "none of this name"),
         ({"a": "s3.safetensors"}, "s3.safetensors: file: .*found nothing of this name"),
         ({"a": "s1.safetensors", "b": "s2.safetensors"}, "a name in one file alone"),

@@ -140,15 +140,15 @@ def test_a_name_that_is_taken_meanwhile_is_not_overwritten(tmp_path):
     assert (folder.part / "1.safetensors").exists() and not list(out.iterdir())
 
 
-def test_pieces_of_a_tensor_are_counted(tmp_path):
+def test_chunks_of_a_tensor_are_counted(tmp_path):
     file = FileWriter(tmp_path / "m.safetensors", [Output("a", "U8", (8,)), Output("b", "U8", (2,))], {})
-    file.add_piece("a", 5, np.array([6, 7, 8], np.uint8))
+    file.add_chunk("a", 5, np.array([6, 7, 8], np.uint8))
     for offset, size in ((0, 6), (6, 3), (8, 1)):  # more than is missing, and beyond the end
         with pytest.raises(reader.CheckpointError, match=f"expected 5 more bytes, found {size} from {offset} on"):
-            file.add_piece("a", offset, np.zeros(size, np.uint8))
+            file.add_chunk("a", offset, np.zeros(size, np.uint8))
     with pytest.raises(reader.CheckpointError, match="'a': expected its bytes, found 5 missing"):
         file.finish()
-    file.add_piece("a", 0, np.array([1, 2, 3, 4, 5], np.uint8))
+    file.add_chunk("a", 0, np.array([1, 2, 3, 4, 5], np.uint8))
     file.add("b", np.array([9, 9], np.uint8))
     file.finish()
     entries = reader.open_file(tmp_path / "m.safetensors").entries

@@ -171,7 +171,7 @@ def test_transformer_engine_s_layouts(format, scaling):
         assert torch.equal(back.dequantize(part=part), q.dequantize(part=part)) and back.dequantize().dtype == x.dtype
 
 
-def test_pieces_and_lists():
+def test_slices_and_lists():
     x = tensor(3, 32, 64)
     q = mxq.quantize(x)
     half = mxq.QTensor.from_parts("mxfp8_e4m3", (3, 16, 64), rowwise=(q.rowwise.codes[:, 16:], q.rowwise.scales[:, 16:]))

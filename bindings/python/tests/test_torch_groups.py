@@ -1,4 +1,4 @@
-"""Ends of groups in mxq.torch: starts and sizes in their place are refused, and lists and Groups are taken."""
+"""Ends of groups in mxq.torch: starts and sizes instead are refused, and lists and Groups are taken."""
 import pytest
 from test_arrays import numbers
 

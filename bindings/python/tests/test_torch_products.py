@@ -73,7 +73,7 @@ def test_gradients_of_both_operands_the_bias_and_alpha():
 
 
 @pytest.mark.parametrize("transposed", [False, True])
-def test_the_right_operand_has_its_gradient_beside_quantized_ones(transposed):
+def test_the_right_operand_has_its_gradient_with_quantized_ones(transposed):
     q, x, dy = mxq.quantize(given(56, 96), parts="both"), leaf(56 if transposed else 96, 40, seed=1), given(96 if transposed else 56, 40, seed=2)
     a = q.T if transposed else q
     (a @ x).backward(dy)

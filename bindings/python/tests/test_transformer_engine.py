@@ -1,4 +1,4 @@
-"""TransformerEngine's layouts: shapes as its documentation states them, bytes by their places, and back."""
+"""TransformerEngine's layouts: shapes as its documentation states them, bytes by their offsets, and back."""
 
 import numpy as np
 import pytest
@@ -75,15 +75,15 @@ def test_each_value_is_found_where_the_documentation_says(format, scaling):
     rows, cols = np.arange(m)[:, None], np.arange(k)[None, :]
     for part in ("rowwise", "columnwise"):
         data, scales = values(format, te[f"{part}_data"]), te[f"{part}_scale_inv"]
-        line, place = (rows, cols) if part == "rowwise" else (cols, rows)
+        line, code = (rows, cols) if part == "rowwise" else (cols, rows)
         if format == "mxfp8_e4m3":
-            exponents = scales[line, place // 32] if part == "rowwise" else scales[place // 32, line]
+            exponents = scales[line, code // 32] if part == "rowwise" else scales[code // 32, line]
             got = data * 2.0 ** (exponents.astype("f4") - 127)
         elif format == "nvfp4":
             e4m3 = values("fp8_e4m3", scales)
-            got = data[line, place] * e4m3[line, place // 16] * (te[f"amax_{part}"][0] / np.float32(6 * 448))
+            got = data[line, code] * e4m3[line, code // 16] * (te[f"amax_{part}"][0] / np.float32(6 * 448))
         else:
-            got = data[line, place] * (scales[place // 128, line] if scaling == "1x128" else scales[line // 128, place // 128])
+            got = data[line, code] * (scales[code // 128, line] if scaling == "1x128" else scales[line // 128, code // 128])
         assert np.allclose(got, q.dequantize(part=part), rtol=1e-6, atol=0)
 
 
@@ -110,7 +110,7 @@ def test_padding_is_zero_and_what_can_be_shared_is():
         assert np.shares_memory(mxq.from_transformer_engine("nvfp4", te).parts[name].scales, part.scales)
 
 
-def test_pieces_become_whole():
+def test_slices_become_whole():
     x = numbers(64, 128)
     q = mxq.quantize(x, parts="both")
     half = mxq.QTensor.from_parts("mxfp8_e4m3", (64, 64), rowwise=(q.rowwise.codes[:, 64:], q.rowwise.scales[:, 2:]))

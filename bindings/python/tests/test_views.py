@@ -47,8 +47,8 @@ def test_no_experts():
 def test_experts_of_slices_and_of_flat_arrays():
     q = mxq.quantize(numbers(3, 48, 64))
     values = q.dequantize()
-    piece = mxq.QTensor.from_parts("mxfp8_e4m3", (3, 16, 64), rowwise=(q.rowwise.codes[:, 16:32], q.rowwise.scales[:, 16:32]))
-    assert np.array_equal(piece[1].dequantize(), values[1, 16:32]) and np.array_equal(piece[1:].dequantize(), values[1:, 16:32])
+    sliced = mxq.QTensor.from_parts("mxfp8_e4m3", (3, 16, 64), rowwise=(q.rowwise.codes[:, 16:32], q.rowwise.scales[:, 16:32]))
+    assert np.array_equal(sliced[1].dequantize(), values[1, 16:32]) and np.array_equal(sliced[1:].dequantize(), values[1:, 16:32])
     flat = mxq.QTensor.from_parts("mxfp8_e4m3", (3, 48, 64), rowwise=(q.rowwise.codes.ravel(), q.rowwise.scales.ravel()))
     assert np.array_equal(flat[2].dequantize(), values[2])
 

@@ -9,7 +9,7 @@
 namespace mxq::cuda {
 namespace {
 
-constexpr int64_t kAligned = 16;  // bytes, of codes and their lines
+constexpr int64_t kAligned = 16;  // bytes, of codes and their rows
 
 bool is_mx(const GemmOperand& operand) { return operand.scale_type == ScaleType::E8M0; }
 
@@ -17,7 +17,7 @@ bool is_aligned(const GemmOperand& operand) {
     return reinterpret_cast<uintptr_t>(operand.codes) % kAligned == 0 && operand.line_bytes % kAligned == 0;
 }
 
-// Groups along the contraction are whole blocks already; of all else both operands have lines of p.k codes.
+// Groups along the contraction are whole blocks already. All other operands have rows of p.k codes.
 bool must_move_codes(const GemmProblem& p, const GemmOperand& operand) {
     if (!is_mx(operand)) return false;
     const bool whole_blocks = p.grouping == Grouping::Contraction || p.k % kMxBlock == 0;
@@ -53,7 +53,7 @@ BlockScaledOperand plan_operand(const GemmProblem& p, Side side) {
     return out;
 }
 
-// Gives what moves its place behind `at`, and returns where that ends.
+// Gives what moves an offset in the workspace from `at` on, and returns the end.
 uint64_t place(BlockScaledOperand& operand, uint64_t at) {
     GemmOperand& to = operand.to;
     const auto take = [&](uint8_t*& pointer, int64_t bytes) {

@@ -1,9 +1,9 @@
 // A product of MX or NVFP4 operands as block-scaled tensor cores take them: scales in 128 x 4 tiles, codes of MX in eight
-// bits, in lines of whole blocks. What lies otherwise is moved into the workspace first, and nothing is rounded on the way:
+// bits, in K-major rows of whole blocks. Anything else is moved into the workspace first, and nothing is rounded:
 //
 //     compact scales                            swizzled, by the kernel of swizzle_scales
 //     codes of E2M1, E2M3 and E3M2 under E8M0   E4M3 codes of the same values under the same scales, by widen_codes
-//     MXFP8 in lines that are no whole blocks   copied by widen_codes, zeros behind them
+//     MXFP8 in rows that are no whole blocks    copied by widen_codes, zeros behind them
 //
 // The workspace: codes and scales of A, then of B, of those that move.
 #pragma once

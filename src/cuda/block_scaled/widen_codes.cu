@@ -1,10 +1,10 @@
 // widen_codes: MX codes of four and six bits to E4M3 codes of the same values, which the same scales then multiply, and
-// codes of eight bits to lines of whole blocks. Nothing is rounded: E4M3 has every value of E2M1, E2M3 and E3M2.
+// codes of eight bits to rows of whole blocks. Nothing is rounded: E4M3 has every value of E2M1, E2M3 and E3M2.
 //
-// A block of threads takes 128 lines of 256 codes, a thread 16 codes of a line at once:
+// A thread block takes 128 K-major rows of 256 codes, a thread 16 codes of a row in one access:
 //
-//     lanes 0..15      256 codes of a line      8, 12 or 16 bytes read by each, 16 written
-//     lanes 16..31     of the next line         a warp's next access is 16 lines further down
+//     lanes 0..15      256 codes of a row      8, 12 or 16 bytes read by each, 16 written
+//     lanes 16..31     of the next row         a warp's next access is 16 rows further down
 //
 // With groups one warp finds the group that the block is part of. Bound by memory: 0.5 to 1 byte read for each code, 1
 // written. Not measured: the product that follows reads the same codes again, of every column of D or row of it.
@@ -25,7 +25,7 @@ struct Arguments {
     BlockScaledOperand operand;
     uint32_t down;  // blocks of a matrix
     GroupSumUnits units;
-    bool wide;  // sixteen codes can be read at once wherever they are
+    bool wide;  // sixteen codes are one aligned access everywhere
 };
 
 template <class E>

@@ -1,22 +1,21 @@
-// MX codes of four, six or eight bits as FP8 codes of the same values, line by line: where a block of threads reads and
-// writes, for the kernel of widen_codes.cu and for tests on the host.
+// MX codes of four, six or eight bits as FP8 codes of the same values, row by row. Where a thread block reads and writes,
+// for the kernel of widen_codes.cu and for tests on the host.
 #pragma once
 #include "cuda/block_scaled/product.h"
 
 namespace mxq::cuda {
 
-// A block of threads takes 128 lines of 256 codes; of groups of rows lines of one group, along the contraction codes of one.
+// A thread block takes 128 K-major rows of 256 codes: rows of one group, or codes of one group along the contraction.
 constexpr int kWidenLines = 128, kWidenLength = 256;
 
-// Says where a block of threads begins to move codes: at line `line` of matrix `matrix` and code `code`.
+// Where a thread block starts: at code `code` of row `line` of matrix `matrix`.
 struct WidenPlace {
     int64_t matrix, line, code;
-    int64_t lines, codes;  // that exist from there on; the rest of a line's last blocks of 32 becomes zero
+    int64_t lines, codes;  // that exist from there on; the rest of a row's last blocks of 32 becomes zero
 };
 
-// Returns the place of the block that is so many down and across in matrix `matrix`, or in a group of `rows` rows that
-// starts at `start`. Of groups one way leads along the group's rows: down of groups of rows, across of groups along the
-// contraction.
+// Returns where block (down, across) of matrix `matrix` starts, or of a group of `rows` rows that starts at `start`. Groups
+// of rows extend down, groups along the contraction across.
 MXQ_HD WidenPlace widen_place(const BlockScaledOperand& operand, int64_t matrix, const GroupStart& start, int64_t rows,
                               int64_t down, int64_t across) {
     WidenPlace place{matrix, down * kWidenLines, across * kWidenLength, 0, 0};

@@ -1,12 +1,12 @@
-// convert: plain numbers from any type to any, F32, F16, BF16.
+// convert: plain numbers from any type to any of F32, F16 and BF16.
 //
-// A warp takes 256 columns of a row, a lane eight of them; a block of threads takes eight rows:
+// A warp takes 256 columns of a row, a lane eight of them. A thread block takes eight rows:
 //
-//     lane (16 bits)   0         1         ...  31           one vector of 16 bytes each
-//     lane (F32)       0    0    1    1    ...  31   31      two, side by side
-//     lane (unaligned) 0 1 2 ... 31 0 1 2 ... 31 0 1 ...     one number at a time, all lanes side by side
+//     lane (16 bits)   0         1         ...  31           one 16-byte vector
+//     lane (F32)       0    0    1    1    ...  31   31      two adjacent vectors
+//     lane (unaligned) 0 1 2 ... 31 0 1 2 ... 31 0 1 ...     one number at a time, neighbouring lanes adjacent
 //
-// Bytes an element: 2 or 4 read, 2 or 4 written; bound by memory. It has not been tuned.
+// Bytes an element: 2 or 4 read, 2 or 4 written. Bound by memory. It has not been tuned.
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
 #include "cuda/memory/elements.cuh"
@@ -16,39 +16,14 @@ namespace mxq::cuda {
 namespace {
 
 constexpr int kLaneNumbers = 8;
-constexpr int kColumns = 32 * kLaneNumbers, kRows = 8;  // of a block of threads
+constexpr int kColumns = 32 * kLaneNumbers, kRows = 8;  // of a thread block
 
 struct Arguments {
     PlainMatrix in, out;  // one matrix each: experts follow one another
     bool wide;            // rows are read and written in whole vectors
 };
 
-// Loads eight numbers in whole vectors.
-template <class T>
-__device__ __forceinline__ void load_eight(const T* from, float (&values)[kLaneNumbers]) {
-    constexpr int count = Vector<T>::count;
-#pragma unroll
-    for (int first = 0; first < kLaneNumbers; first += count) {
-        const Vector<T> vector = load_vector_wide(from + first, true);
-#pragma unroll
-        for (int i = 0; i < count; i++) values[first + i] = vector[i];
-    }
-}
-
-template <class T>
-__device__ __forceinline__ void store_eight(const float (&values)[kLaneNumbers], T* to) {
-    constexpr int count = Vector<T>::count;
-#pragma unroll
-    for (int first = 0; first < kLaneNumbers; first += count) {
-        float of_vector[count];
-#pragma unroll
-        for (int i = 0; i < count; i++) of_vector[i] = values[first + i];
-        const Vector<T> v = round_vector<T>(of_vector);
-        __stcs(reinterpret_cast<uint4*>(to + first), make_uint4(v.words[0], v.words[1], v.words[2], v.words[3]));
-    }
-}
-
-// Converts eight numbers of a row one by one, 32 apart, of which those before `left` exist.
+// Converts eight numbers of a row one by one, 32 apart. Those before `left` exist.
 template <class In, class Out>
 __device__ __forceinline__ void convert_apart(const In* from, Out* to, int64_t left) {
     In numbers[kLaneNumbers];
@@ -70,8 +45,8 @@ __global__ void __launch_bounds__(32 * kRows) convert_kernel(const __grid_consta
     if (!a.wide) return convert_apart(from, to, a.in.cols - col);
     if (col >= a.in.cols) return;
     float values[kLaneNumbers];
-    load_eight(from, values);
-    store_eight(values, to);
+    load_values(from, values);
+    store_values(values, to);
 }
 
 // Names what a kernel is compiled for.
@@ -93,10 +68,7 @@ constexpr KernelEntry<Key, Arguments> kernels[] = {
     entry<Bf16, Bf16>(MXQ_FORMAT_BF16, MXQ_FORMAT_BF16),
 };
 
-bool has_whole_vectors(const PlainMatrix& matrix) {
-    return matrix.cols % kLaneNumbers == 0 &&
-           (matrix.format == MXQ_FORMAT_F32 ? is_wide<float>(matrix) : is_wide<Bf16>(matrix));
-}
+bool has_whole_vectors(const PlainMatrix& matrix) { return matrix.cols % kLaneNumbers == 0 && is_wide(matrix); }
 
 // Returns the experts of a tensor as one matrix.
 PlainMatrix as_one_matrix(PlainMatrix matrix) {

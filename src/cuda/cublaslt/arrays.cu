@@ -1,11 +1,11 @@
 // The small kernels around a call of cuBLASLt: see arrays.h. None of them reads or writes codes.
 //
-//     fill   one block walks the ends: a thread per group writes its sizes and pointers
-//     pack   128 lines and 16 columns a block, thread t: eight columns of line t % 128, all read before one is written
-//     zero   16 bytes a thread: by the blocks of a group's last 128 rows, those that pack them or eight
+//     fill   one thread block loops over the ends: a thread per group writes its sizes and pointers
+//     pack   128 rows and 16 columns a block, thread t: eight columns of row t % 128, all read before one is written
+//     zero   16 bytes a thread, by the blocks that pack a group's last 128 rows, or by eight
 //
-// One launch, prepare_groups, does all three before a grouped product and divides its blocks among them. Three kernels, each
-// with a walk of its own over the ends, took 36 us beside a bare call (docs/performance.md).
+// One launch, prepare_groups, does all three before a grouped product and divides its blocks among them. Three kernels,
+// each of which looped over the ends, took 36 us longer than a bare call (docs/performance.md).
 #include "core/group_view.h"
 #include "cuda/cublaslt/arrays.h"
 #include "cuda/tile/location.cuh"
@@ -50,7 +50,7 @@ __device__ void write_group(const Fill& args, const Group& group) {
 __device__ void fill(const Fill& args) {
     const GemmProblem& p = args.call.p;
     if (threadIdx.x == 0) *args.to.beta = p.beta;
-    walk_groups({p.groups, p.group_rows}, p.a.units, second_units(args.call),
+    for_each_group({p.groups, p.group_rows}, p.a.units, second_units(args.call),
                 [&](const Group& group) { write_group(args, group); });
 }
 
@@ -70,7 +70,7 @@ struct Pack {
     int64_t lines;      // of one matrix, or rows of tiles
     float* to;
     GroupSumUnits units;
-    uint32_t row_tiles, matrices, parts;  // blocks: 128 lines of one matrix, every so many columns
+    uint32_t row_tiles, matrices, parts;  // blocks: 128 rows of one matrix, every so many columns
 
     __host__ __device__ uint32_t blocks() const { return row_tiles * matrices * parts; }
 };
@@ -85,7 +85,7 @@ struct PackBlock {
           part(block / args.row_tiles / args.matrices) {}
 };
 
-// Some rows of one matrix of scales, and where they go.
+// Rows of one matrix of scales, and their destination.
 struct PackedRows {
     const float* from;
     float* to;
@@ -151,7 +151,7 @@ __global__ void pack_scales_kernel(const __grid_constant__ Pack args) { pack(arg
 
 // ---- Zeros -----------------------------------------------------------------------------------------------------------------
 
-constexpr uint32_t kZeroBlocks = 8;  // of a group, or of 128 of its rows: all but those of the last ones leave at once
+constexpr uint32_t kZeroBlocks = 8;  // of a group, or of 128 of its rows: only those of the last rows have work
 
 // Zeroes `rows` rows of D, which are whole multiples of 16 bytes, from `first` on.
 __device__ void zero_rows(const GemmProblem& p, int32_t d_bytes, int64_t first, int64_t rows, uint32_t block, uint32_t blocks) {

@@ -1,8 +1,8 @@
-// Holds what cuBLASLt reads on the device beside the operands, in the caller's workspace:
+// What cuBLASLt reads on the device in addition to the operands, in the caller's workspace:
 //
 //     0                  the library's own workspace
 //     kWorkspaceBytes    per group: sizes, leading dimensions, pointers, factor; or the two factors of one product
-//     then               fp32 scales of 128 that lie otherwise than it wants them: A's, B's (ours)
+//     then               fp32 scales of 128 in the layout that it wants, where they have another: of our A, of our B
 //
 // The sizes come from the groups' ends by one small kernel, so that the host never learns them.
 #pragma once
@@ -39,9 +39,9 @@ void pack_scales(const Context& context, const GemmProblem& p, Side side, float*
 // Enqueues all that comes before a grouped product: fills every array, packs the scales of the sides in `packs` to where
 // `packed` has them, zeroes the padding of D's groups.
 //
-// A group's rows in the packed scales are rounded up to kPackedRows: those of our A by groups of rows are a matrix of
-// (ceil(k / 128), rows) floats at float ceil(k / 128) * (sum of those before it); of groups along the contraction both are
-// (codes / 128, lines), at lines * (sum of codes before it) / 128. Experts: as ScaleMode says.
+// In the packed scales a group's rows are rounded up to kPackedRows. With groups of rows, A's are a matrix of (ceil(k /
+// 128), rows) floats at float ceil(k / 128) * (sum of rows before it). With groups along the contraction, both operands
+// have (codes / 128, K-major rows) floats at K-major rows * (sum of codes before it) / 128. Experts: as ScaleMode says.
 void prepare_groups(const Context& context, const GemmProblem& p, const PackedScales& packed, const Sides& packs,
                     const GroupArrays& to, void* stream);
 

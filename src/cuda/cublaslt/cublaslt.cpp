@@ -3,8 +3,9 @@
 // Sums of 16-bit numbers are fp32, as in mma_bf16: MXQ_BOUND_EXACT_PRODUCTS. Sums of FP8 codes keep 14 bits inside Hopper's
 // tensor cores and are added to fp32 every 128 of the contraction, since fast accumulation is off: MXQ_BOUND_FP8_TENSOR_CORES. What
 // Blackwell's keep is not known: MXQ_BOUND_BLACKWELL_TENSOR_CORES.
-// The library multiplies a sum by the one scale of a line and then by the other, but multiplies scales of tensors and NVFP4's
-// global ones with each other first; docs/numerics.md says what must be a normal number for that.
+//
+// The library multiplies a sum by the scale of its row and then by that of its column. Scales of tensors and NVFP4's global
+// ones it multiplies with each other first: docs/numerics.md says what must be a normal number for that.
 #include <algorithm>
 
 #include "core/groups.h"

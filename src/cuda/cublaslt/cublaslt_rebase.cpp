@@ -1,6 +1,6 @@
-// `cublaslt_rebase`, `cublaslt_grouped_rebase`: MX operands on a chip whose tensor cores have FP8 without E8M0 scales. A pass
-// over each operand moves its scales of 32 into the codes, so that one of 128 remains, and cuBLASLt multiplies what comes out.
-// rebase/product.h plans it; the product's own workspace comes behind that of the passes.
+// `cublaslt_rebase`, `cublaslt_grouped_rebase`: MX operands on a chip whose tensor cores have FP8 without E8M0 scales. A
+// pass over each operand replaces its scales of 32 codes by one of 128, and cuBLASLt multiplies the result.
+// rebase/product.h plans it. The workspace of the product follows that of the passes.
 //
 // The bound is MXQ_BOUND_REBASED, for operands of any tiles: docs/numerics.md has its formula and conditions.
 #include "cuda/cublaslt/cublaslt_rebase.h"
@@ -51,7 +51,7 @@ Prepared prepare(const Context& context, const GemmProblem& p) {
     return {reason, steps->rebased.bytes + steps->product.workspace.bytes, steps};
 }
 
-// Enqueues a copy of D to its place, without the rows that pad it.
+// Enqueues a copy of D to the caller's D, without the rows that pad it.
 void move_rows(const Context& context, const GemmProblem& p, const PlainMatrix& from, const Launch& call) {
     const CurrentDevice current(*context.cuda);
     const int64_t element = find_format(p.d.format)->bits / 8;

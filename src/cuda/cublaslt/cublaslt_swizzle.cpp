@@ -1,7 +1,7 @@
 // `cublaslt_swizzle`, `cublaslt_grouped_swizzle`: MX and NVFP4 operands on a chip whose tensor cores take their scales,
-// where they do not lie as cuBLASLt takes them. A pass over an operand swizzles compact scales, and makes E4M3 codes of
-// those of four and six bits (block_scaled/product.h); then `cublaslt` or `cublaslt_grouped` multiplies, in its own
-// workspace behind that of the passes.
+// where their layout is not the one that cuBLASLt takes. A pass over an operand swizzles compact scales, and converts codes
+// of four and six bits to E4M3 (block_scaled/product.h). Then `cublaslt` or `cublaslt_grouped` multiplies. Its workspace
+// follows that of the passes.
 //
 // Nothing is rounded on the way, so the class of bound is that of the product.
 #include "cuda/block_scaled/product.h"
@@ -11,7 +11,7 @@
 namespace mxq::cuda {
 namespace {
 
-// Holds the passes, and what the implementation that multiplies made of the product behind them.
+// Holds the passes, and what the implementation that multiplies prepared for the product after them.
 struct Steps {
     BlockScaledProduct moved;
     Prepared product;

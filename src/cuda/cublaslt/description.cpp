@@ -10,7 +10,7 @@
 namespace mxq::cuda::lt {
 namespace {
 
-constexpr int64_t kBytes = 16;  // what pointers, lines and rows of D are multiples of
+constexpr int64_t kBytes = 16;  // the alignment of pointers, K-major rows and rows of D
 constexpr int64_t kLongest = INT32_MAX;
 
 // ---- Formats ---------------------------------------------------------------------------------------------------------------
@@ -40,7 +40,7 @@ cudaDataType type_of(Element element) {
         case Element::E5M2: return CUDA_R_8F_E5M2;
         case Element::E2M1: return CUDA_R_4F_E2M1;
         case Element::Bf16:
-        case Element::E2M3:  // cuBLASLt has no type for codes of six bits: declines() keeps them away
+        case Element::E2M3:  // cuBLASLt has no type for codes of six bits, which are declined before
         case Element::E3M2: break;
     }
     return CUDA_R_16BF;
@@ -59,7 +59,7 @@ Reason check_kinds(const GemmProblem& p, const Kind& a, const Kind& b) {
     for (const GemmOperand* operand : {&p.a, &p.b})
         if (operand->across && operand->scale_type != ScaleType::None)
             return [format = operand->format] {
-                return format_text("needs codes that are stored along the contraction, found %s across it",
+                return format_text("needs K-major codes, found %s MN-major",
                                    find_format(format)->name);
             };
     if (!a.known || !b.known)
@@ -85,7 +85,7 @@ Reason check_kinds(const GemmProblem& p, const Kind& a, const Kind& b) {
 
 bool is_aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % kBytes == 0; }
 
-// `what` and `of` name the number together, such as "lines of " and "a".
+// `what` and `of` name the number together, such as "rows of " and "a".
 Reason check_multiple(const char* what, const char* of, int64_t bytes) {
     if (bytes % kBytes == 0) return {};
     return [what, of, bytes] {
@@ -102,7 +102,7 @@ Reason check_pointer(const char* what, const char* of, const void* pointer) {
 
 Reason check_operand(const GemmOperand& operand, ScaleMode mode, const char* name) {
     if (auto reason = check_pointer("", name, operand.codes); !reason.empty()) return reason;
-    if (auto reason = check_multiple("lines of ", name, operand.line_bytes); !reason.empty()) return reason;
+    if (auto reason = check_multiple("rows of ", name, operand.line_bytes); !reason.empty()) return reason;
     if (operand.across)
         if (auto reason = check_multiple("rows of ", name, operand.lines * operand.bits / 8); !reason.empty()) return reason;
     const bool swizzles = mode == ScaleMode::Vec32 || mode == ScaleMode::Vec16;
@@ -112,8 +112,8 @@ Reason check_operand(const GemmOperand& operand, ScaleMode mode, const char* nam
     return check_pointer("the scales of ", name, operand.scales);
 }
 
-// cuBLASLt 13.1 on an H200 comes out further off than one rounding, as if the product were rounded before D is added: 16-bit
-// operands too (1 x 8 x 32 with a beta of 1), and up to 22 times the bound.
+// cuBLASLt 13.1 on an H200 has a larger error than one rounding, as if it rounded the product before it adds D. That is so
+// of 16-bit operands too (1 x 8 x 32 with a beta of 1), by up to 22 times the bound.
 Reason check_added_d(const GemmProblem& p) {
     if (!p.reads_d() || p.d.format == MXQ_FORMAT_F32) return {};
     return [format = p.d.format] {
@@ -128,7 +128,7 @@ Reason check_d(const GemmProblem& p) {
     return check_multiple("the row stride of ", "d", p.d.row_stride * d_bytes(p));
 }
 
-// Tensor cores read 16 bytes at once. 16-bit numbers have slower ways for the rest, where there are no groups.
+// Tensor cores need 16-byte vectors. Without groups, cuBLASLt has slower kernels for other 16-bit operands.
 Reason check_memory(const GemmProblem& p, ScaleMode a, ScaleMode b) {
     if (auto reason = check_operand(p.a, a, "a"); !reason.empty()) return reason;
     if (auto reason = check_operand(p.b, b, "b"); !reason.empty()) return reason;
@@ -147,16 +147,16 @@ Reason check_bias(const GemmProblem& p, ScaleMode mode) {
     return check_pointer("the ", "bias", p.bias.values);
 }
 
-// With an alpha of 0, cuBLASLt 13.1 and 13.10 leave the bias of 16-bit operands out where some line is no whole pieces of 16
-// bytes, of an F32 D too (1 x 32 x 5).
+// With an alpha of 0, cuBLASLt 13.1 and 13.10 leave out the bias of 16-bit operands where a row is no multiple of 16 bytes.
+// An F32 D loses it, too (1 x 32 x 5).
 Reason check_alpha(const GemmProblem& p, const MatmulDescription& matmul) {
     if (matmul.a.mode != ScaleMode::None || !p.bias.set() || !is_zero(p.alpha) || has_whole_lines(matmul)) return {};
-    return "needs an alpha other than 0 for a bias where some line is no whole pieces of 16 bytes, found 0";
+    return "needs an alpha other than 0 for a bias where a row is no multiple of 16 bytes, found 0";
 }
 
-// With an alpha below the normal numbers cuBLASLt 13.1 gave 0 for FP8 on an H200, or lost bits as a product of alpha with a scale
-// does there; of BF16 operands into an F32 D, too, 13 bits were left of a normal number (6 x 29 x 4, an alpha of 1e-40). Looks at its
-// bits, since the caller's thread may take such numbers for 0.
+// Refuses a subnormal alpha. With one, cuBLASLt 13.1 on an H200 gave 0 for FP8, or lost bits. Of BF16 operands, an F32 D
+// kept 13 bits of a normal number (6 x 29 x 4, an alpha of 1e-40). Compares bits, since the caller's thread may flush
+// subnormals.
 Reason check_small_alpha(const GemmProblem& p) {
     const uint32_t magnitude = float_bits(p.alpha) & kMagnitudeMask;
     if (magnitude == 0 || magnitude >= 1u << 23) return {};
@@ -183,8 +183,8 @@ Reason check_depth(int64_t k, const GemmOperand& operand, ScaleMode mode) {
     };
 }
 
-// Scales of 1x128 go by fours. With another number of rows cuBLASLt 13.10 takes a single product too, and leaves D unwritten;
-// groups of rows are right with any, each group's scales padded.
+// Refuses a number of rows that is no multiple of four, with which cuBLASLt 13.10 accepts a single product with scales of
+// 1x128 and does not write D. Groups of rows may have any number: the scales of each are padded.
 Reason check_lines_of_128(const char* what, int64_t lines) {
     if (lines % kPackedRows == 0) return {};
     return [what, lines] {
@@ -194,8 +194,8 @@ Reason check_lines_of_128(const char* what, int64_t lines) {
 
 // ---- The description -------------------------------------------------------------------------------------------------------
 
-// Returns whether fp32 scales of one matrix lie otherwise than (ceil(k / 128), lines) or (tile rows, ceil(k / 128) rounded up
-// to 4).
+// Returns whether fp32 scales of one matrix have another layout than (ceil(k / 128), K-major rows) or (tile rows, ceil(k /
+// 128) rounded up to 4).
 bool must_pack(const GemmOperand& operand, ScaleMode mode) {
     const ScaleLayout& layout = operand.layout;
     if (mode == ScaleMode::Vec128)
@@ -258,8 +258,8 @@ Reason check_group_units(const GemmProblem& p) {
     };
 }
 
-// Checks that each group along the contraction has whole 16 bytes of plain numbers, which only its ends tell: what pads it is
-// not multiplied.
+// Checks that each group along the contraction has a multiple of 16 bytes of plain numbers. Only the ends tell, since the
+// padding of plain numbers is not multiplied.
 Reason check_rows_of_groups(const GemmProblem& p) {
     const int64_t unit = kBytes * 8 / p.a.bits;
     if (!p.host_ends)

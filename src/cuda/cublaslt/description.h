@@ -1,11 +1,11 @@
 // Holds what a product is to cuBLASLt, as plain numbers: made and explained without the library and without a GPU.
 //
-//     GemmProblem          D (m, n), row-major     = A (m, k) B (n, k)^T     lines of codes, contiguous along the contraction
+//     GemmProblem          D (m, n), row-major     = A (m, k) B (n, k)^T     K-major rows of codes
 //     MatmulDescription    D (n, m), column-major  = A (k, n)^T B (k, m)     the same bytes: its A is our B, transposed
 //
-// Every quantized part is contiguous along the contraction, so that cuBLASLt's (T,N) form, the only one that all formats have,
-// serves our (N,T), (N,N) and (T,N) alike: the transpose has picked the part before. Plain operands have one part: where the
-// contraction runs across its rows, cuBLASLt's own transposes take it.
+// Every quantized part is K-major. So cuBLASLt's (T,N) form, the only one that all formats have, serves our (N,T), (N,N)
+// and (T,N) alike, once the transpose has picked the part. Plain operands have one part; where it is MN-major, cuBLASLt's
+// own transposes take it.
 #pragma once
 #include <library_types.h>
 
@@ -21,9 +21,9 @@ enum class ScaleMode : int32_t {
     Scalar = 0,          // one float
     Vec16 = 1,           // E4M3 per 16 codes, swizzled
     Vec32 = 2,           // E8M0 per 32 codes, swizzled
-    OuterVec = 3,        // a float per line
-    Vec128 = 4,          // a float per 128 codes: (ceil(k / 128), lines)
-    Block128 = 5,        // a float per 128 x 128: (ceil(lines / 128), ceil(k / 128) rounded up to 4)
+    OuterVec = 3,        // a float per K-major row
+    Vec128 = 4,          // a float per 128 codes: (ceil(k / 128), K-major rows)
+    Block128 = 5,        // a float per 128 x 128: (ceil(K-major rows / 128), ceil(k / 128) rounded up to 4)
     GroupScalar = 6,     // an array of pointers to a float per group
     None = -1,           // plain numbers
 };
@@ -37,17 +37,17 @@ struct Machine {
     std::string path;
 };
 
-// One operand as cuBLASLt sees it: k rows, and a column for each of our lines; across, a row for each of our lines, and k
-// columns.
+// One operand as cuBLASLt sees it: k rows, and a column for each of our K-major rows. `across`: k columns, and a row for
+// each.
 struct MatrixDescription {
     cudaDataType type;
     ScaleMode mode;
     const void* data;    // of a group: an array of pointers on the device, as are the scales
     const void* scales;
     int64_t lines;
-    int64_t ld;          // codes from one stored line to the next
-    bool packs;          // its fp32 scales lie otherwise: a kernel copies them into the workspace first
-    bool across;         // of plain numbers: stored lines run across the contraction
+    int64_t ld;          // codes from one stored row to the next
+    bool packs;          // its fp32 scales have another layout: a kernel copies them into the workspace first
+    bool across;         // of plain numbers: MN-major
 };
 
 // Where the factors of the sums come from: those of the caller from the host, those with NVFP4's from the device.
@@ -74,8 +74,8 @@ struct Sides {
     bool a = false, b = false;
 };
 
-// Fill `out`, or return what cuBLASLt needs and what was found. `packed`: whose fp32 scales of 128 lie group after group
-// already, as prepare_groups of arrays.h would put them. A reason refers to the machine.
+// Fill `out`, or return what cuBLASLt needs and what was found. `packed`: whose fp32 scales of 128 are stored group after
+// group already, as prepare_groups of arrays.h would put them. A reason refers to the machine.
 Reason describe(const GemmProblem& p, const Machine& machine, MatmulDescription& out);
 Reason describe_grouped(const GemmProblem& p, const Machine& machine, const Sides& packed, MatmulDescription& out);
 
@@ -96,8 +96,8 @@ const char* mode_name(ScaleMode mode);
 // Returns the floats that the packed scales of an operand take; with groups, the bound that the host can know.
 int64_t packed_floats(const GemmProblem& p, Side side);
 
-// What the rows of a group's scales of 1x128, and the columns of scales of 128x128, are rounded up to; the rows of D of a
-// single product must be a multiple of the first themselves.
+// The rows of a group's scales of 1x128, and the columns of scales of 128x128, are rounded up to these. The rows of D of a
+// single product must be a multiple of the first.
 constexpr int32_t kPackedRows = 4, kPackedColumns = 4;
 
 }  // namespace mxq::cuda::lt

@@ -27,7 +27,7 @@ public:
     Descriptor(const Descriptor&) = delete;
     Descriptor& operator=(const Descriptor&) = delete;
 
-    // Returns where a create function of the library puts a descriptor in place of the one that is here.
+    // Returns where a create function of the library stores a descriptor, which replaces the one that is here.
     Handle* renew() {
         clear();
         return &handle_;

@@ -2,8 +2,8 @@
 // arrays, and for tests on the host.
 //
 //                      n                k                       A, B, D in cuBLASLt's order
-//     groups of rows   rows of g        all                     matrix g of our B, lines of g in our A, rows of g in D
-//     contraction      all              rows of g, padded       codes of g in every line of both, matrix g of D
+//     groups of rows   rows of g        all                     matrix g of our B, rows of g in our A, rows of g in D
+//     contraction      all              rows of g, padded       codes of g in every row of both, matrix g of D
 //       plain          all              rows of g               rows of g of both, matrix g of D
 #pragma once
 #include "core/group_view.h"

@@ -1,5 +1,5 @@
-// Products through cuBLASLt, for the implementations `cublaslt` and `cublaslt_grouped` and for whoever makes operands that it
-// takes, such as FP8 codes under fp32 scales of 128, and then wants them multiplied.
+// Products through cuBLASLt, for the implementations `cublaslt` and `cublaslt_grouped`, and for those that prepare operands
+// for it, such as FP8 codes under fp32 scales of 128.
 #pragma once
 #include "cuda/cublaslt/arrays.h"
 #include "cuda/device.h"
@@ -13,8 +13,8 @@ Reason needs_session(const Context& context);
 // Returns why a chip has no tensor cores that take E8M0 and E4M3 scales; empty where it has.
 Reason needs_blackwell(int32_t capability);
 
-// Holds, as long as it lives, the state that a call of cuBLASLt needs: the context's device is current, and the thread may load
-// kernels while one of its streams is captured.
+// Sets the state that a call of cuBLASLt needs, and restores it when destroyed. The context's device is current, and the
+// thread may load kernels while one of its streams is captured.
 class Scope {
 public:
     explicit Scope(const Context& context);
@@ -28,13 +28,13 @@ private:
     bool exchanged_ = false;
 };
 
-// Returns the class of bound that products of the library keep, groups or not. The FP8 tensor cores of 8.9 were not measured:
-// they count as Hopper's. Blackwell's have a class of their own.
+// Returns the class of bound of products by cuBLASLt, groups or not. The FP8 tensor cores of 8.9 were not measured: they
+// count as Hopper's. Blackwell's have a class of their own.
 int32_t product_bound(const Context& context, const GemmProblem& p);
 int32_t bound_on(int32_t capability, const GemmProblem& p);
 
-// A product as cuBLASLt is to make it: described once a call, when an implementation is asked. Whoever runs it may have the
-// same problem elsewhere in memory, such as in a workspace that was not there yet.
+// A product for cuBLASLt, described once a call, when an implementation is asked. It may run on other addresses, such as
+// those of a workspace that was unknown then.
 struct PreparedProduct {
     MatmulDescription matmul;
     std::shared_ptr<Algorithm> algorithm;

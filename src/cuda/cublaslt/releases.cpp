@@ -162,7 +162,7 @@ struct AlgorithmFault {
 };
 
 const AlgorithmFault algorithm_faults[] = {
-    {kDataCenter, 120800, {120805, 120902, 130101, 130202, 130300}, is_66},  // wrong beside kernels that use Tensor Memory
+    {kDataCenter, 120800, {120805, 120902, 130101, 130202, 130300}, is_66},  // wrong while other kernels use Tensor Memory
     {kHopperToDataCenter, 120603, {120805, 120902, 130101, 130202, 130300}, has_long_strides},
     {kHopperToDataCenter, 120603, {130800}, splits_unevenly},
     {kUltra, 130501, {130602, 130800}, has_deep_stages},

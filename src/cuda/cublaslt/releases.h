@@ -1,5 +1,5 @@
-// Lists what each release of cuBLASLt offers on which chip and which faults it has there, a row each, in two tables. README.md
-// beside this file has the same rows with what is known of them and where it is said.
+// Two tables: what each release of cuBLASLt offers on which chip, and its faults there. README.md in this folder has the
+// same rows with sources.
 #pragma once
 #include "cuda/cublaslt/description.h"
 

@@ -53,8 +53,8 @@ T config(const Api& api, const cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAl
 
 }  // namespace
 
-// Each call takes the descriptors for itself. Where two threads make the same product at once, the second makes its own, and
-// those that come back last are kept.
+// Each call takes the descriptors for itself. Where two threads compute the same product concurrently, the second creates
+// its own; those that are returned last are kept.
 class Algorithm {
 public:
     Algorithm(const cublasLtMatmulAlgo_t& algorithm, std::unique_ptr<Descriptors> descriptors)

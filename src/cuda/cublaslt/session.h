@@ -1,9 +1,9 @@
-// A context's cuBLASLt: one handle, made when the context is, and the algorithms found so far. Threads may share it.
+// The cuBLASLt of a context: one handle, which the context creates, and the algorithms found so far. Threads may share it.
 //
 //     MatmulDescription -> descriptors -> heuristic, asked once for a description -> matmul, with the same descriptors
 //
-// Algorithms are taken in the heuristic's order, but for those that add partial sums in 16 bits, and for those that may be
-// wrong by releases.h.
+// Takes algorithms in the heuristic's order. Skips those that add partial sums in 16 bits, and those that releases.h lists
+// as faulty.
 #pragma once
 #include <array>
 #include <deque>
@@ -25,11 +25,11 @@ struct Factors {
     const void *alpha, *beta;
 };
 
-class Algorithm;  // of the library for one description, with the descriptors that its calls take in turn
+class Algorithm;  // of cuBLASLt for one description, with the descriptors that its calls reuse
 
 class Session {
 public:
-    // Takes a fresh handle of the current device; `stream` is for ForStream heuristics alone and may be NULL.
+    // Creates a handle on the current device. `stream` serves ForStream heuristics alone and may be NULL.
     Session(const Api& api, Machine machine, cudaStream_t stream);
     ~Session();
     Session(const Session&) = delete;
@@ -42,8 +42,8 @@ public:
         Reason declines;
         std::shared_ptr<Algorithm> algorithm{};  // NULL: there is none
     };
-    // Asks the library once for a description, and remembers. Of its pointers only the alignment matters, and NULL ones count
-    // as aligned.
+    // Asks cuBLASLt once for a description, and remembers. Of its pointers only the alignment matters; NULL counts as
+    // aligned.
     Choice choose(const MatmulDescription& matmul);
 
     // Returns what `choose` answers if it remembers, and nothing where it would have to ask. Needs no current device.
@@ -55,7 +55,7 @@ public:
                   void* workspace, cudaStream_t stream);
 
 private:
-    // Has everything that an algorithm, and its descriptors but for their pointers, may depend on.
+    // All that an algorithm and its descriptors depend on, except pointers.
     using Key = std::array<int64_t, 24>;
     using Known = std::map<Key, Choice>;
     static constexpr size_t kMostKnown = 256;

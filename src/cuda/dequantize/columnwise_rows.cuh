@@ -1,12 +1,13 @@
-// The way of dequantize_columnwise from a tile in shared memory to rows: a thread takes half a piece of each of its columns,
-// picks the codes of a row out of two columns at a time, multiplies them by scales or by factors for pairs, and stores them.
+// The second half of dequantize_columnwise, from a tile in shared memory to rows. A thread takes half a chunk of each of its
+// columns and picks the codes of a row out of two columns at a time. It multiplies them by scales, or by factors for pairs,
+// and stores them.
 #pragma once
 #include "cuda/dequantize/columnwise_tile.cuh"
 #include "numerics/packed_pairs.h"
 
 namespace mxq::cuda::columnwise {
 
-// The scale words of a thread's columns that have its rows.
+// The scale words of a thread's columns for its rows.
 template <int columns>
 struct ScaleWords {
     uint32_t words[columns];
@@ -21,7 +22,7 @@ struct ScaleWords {
     }
 };
 
-// Eight rows of a thread's columns, from half of a piece of each. Codes of 8 bits become fp32 numbers.
+// Eight rows of a thread's columns, from half a chunk of each. 8-bit codes become fp32.
 template <class T, class E>
 struct HalfRows {
     static constexpr int columns = Vector<T>::count;
@@ -29,10 +30,10 @@ struct HalfRows {
 
     // `line` is the first of the columns.
     template <class Tile>
-    __device__ __forceinline__ HalfRows(const Tile& tile, int line, int piece, int half) {
-        const auto* from = reinterpret_cast<const uint2*>(tile.codes + Tile::word_of_piece(line, piece)) + half;
+    __device__ __forceinline__ HalfRows(const Tile& tile, int line, int chunk, int half) {
+        const auto* from = reinterpret_cast<const uint2*>(tile.codes + Tile::word_of_chunk(line, chunk)) + half;
 #pragma unroll
-        for (int v = 0; v < columns; v++, from += Tile::pieces * 2) codes[v] = {{from->x, from->y}};
+        for (int v = 0; v < columns; v++, from += Tile::chunks * 2) codes[v] = {{from->x, from->y}};
     }
     // Returns the codes of row i of columns v and v + 1, the first in the low byte.
     __device__ __forceinline__ uint32_t pair(int v, int i) const {
@@ -41,17 +42,17 @@ struct HalfRows {
     __device__ __forceinline__ float2 values(int v, int i) const { return decode_pair<E>(pair(v, i)); }
 };
 
-// Codes of six and four bits stay packed until two columns' codes of a row are moved to where numbers have them.
+// 6-bit and 4-bit codes stay packed until two columns' codes of a row are shifted to where numbers have them.
 template <class T, class E>
 requires(E::bits < 8) struct HalfRows<T, E> {
     static constexpr int columns = Vector<T>::count, in_word = E::bits == 6 ? 4 : 8;  // codes
     uint32_t words[columns][8 / in_word];
 
     template <class Tile>
-    __device__ __forceinline__ HalfRows(const Tile& tile, int line, int piece, int half) {
-        const uint32_t* from = tile.codes + Tile::word_of_piece(line, piece) + half;
+    __device__ __forceinline__ HalfRows(const Tile& tile, int line, int chunk, int half) {
+        const uint32_t* from = tile.codes + Tile::word_of_chunk(line, chunk) + half;
 #pragma unroll
-        for (int v = 0; v < columns; v++, from += Tile::pieces * Tile::piece_words) {
+        for (int v = 0; v < columns; v++, from += Tile::chunks * Tile::chunk_words) {
             words[v][0] = from[0];
             if constexpr (E::bits == 6) {  // 48 bits from bit 0 or 16 on
                 const uint32_t low = from[0], high = from[1];
@@ -67,13 +68,13 @@ requires(E::bits < 8) struct HalfRows<T, E> {
     __device__ __forceinline__ float2 values(int v, int i) const { return decode_window<E>(window(v, i), bit(i)); }
 };
 
-// Holds the scales of a thread's columns as fp32 numbers, and makes rows of elements with them.
+// The scales of a thread's columns as fp32, which turn codes into rows of elements.
 template <class T, class E>
 struct ColumnScales {
     static constexpr int columns = Vector<T>::count;
     float scales[columns], global;
 
-    // `row` is the first of the thread's.
+    // `row` is the thread's first row.
     __device__ __forceinline__ ColumnScales(ScaleType type, float above, const ScaleWords<columns>& from, int row)
         : global(above) {
         if (E::bits == 8 && type == ScaleType::F32) {
@@ -103,8 +104,8 @@ struct ColumnScales {
     }
 };
 
-// Holds E8M0 scales of a thread's columns as BF16 factors, two columns in a word, and makes rows of BF16 of codes of six and
-// four bits with them.
+// E8M0 scales of a thread's columns as BF16 factors, two columns in a word. They turn 6-bit and 4-bit codes into rows of
+// BF16.
 template <class E>
 struct ColumnFactors {
     static constexpr int columns = Vector<Bf16>::count;
@@ -130,12 +131,12 @@ struct ColumnFactors {
     }
 };
 
-// Holds E4M3 scales of a thread's columns as F16 factors, two columns in a word, and makes rows of E2M1 codes with them. A
-// code where F16 has its bits (numerics/packed_pairs.h) is 2^-14 of its value; times 2^7 and its scale it is 2^-7 of their
-// product, which has at most six significant bits, the lowest 2^-17, and is exact.
+// E4M3 scales of a thread's columns as F16 factors, two columns in a word. They turn E2M1 codes into rows. A code shifted to
+// where F16 has its bits (numerics/packed_pairs.h) is 2^-14 of its value. Times 2^7 and its scale it is 2^-7 of the product,
+// which is exact: at most six significant bits, the lowest 2^-17.
 template <class T>
 struct ColumnHalves {
-    static constexpr int columns = Vector<T>::count, kept = 7;  // of 2^14
+    static constexpr int columns = Vector<T>::count, kept = 7;  // of the 2^14
     uint32_t factors[columns / 2];
     float global;
 
@@ -149,7 +150,7 @@ struct ColumnHalves {
                 multiply_f16_pairs(decode_pair_to_f16<E4M3>(pair), uint32_t(15 + kept) << 10 | uint32_t(15 + kept) << 26);
         }
     }
-    // Returns whether the factor above serves.
+    // Returns whether the global scale `above` permits this.
     static __device__ __forceinline__ bool serves(float above) {
         return fabsf(above) < bits_float(uint32_t(127 + 100) << 23);
     }
@@ -167,8 +168,8 @@ struct ColumnHalves {
     }
 };
 
-// Where a thread's patch is written: how many rows have codes, how many are written, and how many columns exist from the
-// thread's first on. `whole`: in whole vectors, else element by element.
+// The destination of a thread's patch: how many rows have codes, how many are written, and how many columns exist from the
+// thread's first on. `whole`: whole vectors are stored, else single elements.
 template <class T, bool whole>
 struct PatchRows {
     T* out;
@@ -176,10 +177,10 @@ struct PatchRows {
     int filled, written, left;
 
     __device__ __forceinline__ PatchRows(T* patch, int64_t stride, int rows, int out_rows, int columns_left)
-        : out(patch), row_stride(stride), written(min(out_rows, kHalfPiece)), left(columns_left) {
+        : out(patch), row_stride(stride), written(min(out_rows, kHalfChunk)), left(columns_left) {
         filled = min(rows, written);
     }
-    // Stores the vector of row i, if that is below `end`.
+    // Stores the vector of row i, if i is below `end`.
     __device__ __forceinline__ void store(const Vector<T>& vector, int i, int end) const {
         T* const to = out + i * row_stride;
         if constexpr (whole)
@@ -193,10 +194,10 @@ struct PatchRows {
 template <class T, class E, class Scales, bool whole>
 __device__ __forceinline__ void store_rows(const PatchRows<T, whole>& to, const Scales& scales, const HalfRows<T, E>& rows) {
 #pragma unroll
-    for (int i = 0; i < kHalfPiece; i++) to.store(scales.row_of(rows, i), i, to.filled);
+    for (int i = 0; i < kHalfChunk; i++) to.store(scales.row_of(rows, i), i, to.filled);
 }
 
-// Writes the rows that have codes by factors where that is possible; false: nothing was written.
+// Writes the rows that have codes by factors if possible; false: nothing was written.
 template <class T, class E, bool whole>
 __device__ __forceinline__ bool store_rows_by_factors(const PatchRows<T, whole>& to, ScaleType type, float global,
                                                       const ScaleWords<Vector<T>::count>& words, int row,
@@ -217,7 +218,7 @@ __device__ __forceinline__ bool store_rows_by_factors(const PatchRows<T, whole>&
     return false;
 }
 
-// Writes the rows of a patch; those without codes are +0.
+// Writes the rows of a patch. Rows without codes are +0.
 template <class T, class E, bool whole>
 __device__ __forceinline__ void store_patch(const PatchRows<T, whole>& to, ScaleType type, float global,
                                             const ScaleWords<Vector<T>::count>& words, int first_row,
@@ -225,7 +226,7 @@ __device__ __forceinline__ void store_patch(const PatchRows<T, whole>& to, Scale
     if (!store_rows_by_factors(to, type, global, words, first_row, rows))
         store_rows(to, ColumnScales<T, E>(type, global, words, first_row), rows);
 #pragma unroll 1
-    for (int row = 0; row < kHalfPiece; row++)
+    for (int row = 0; row < kHalfChunk; row++)
         if (row >= to.filled && row < to.written) to.store(Vector<T>{}, row, to.written);
 }
 

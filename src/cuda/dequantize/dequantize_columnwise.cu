@@ -1,31 +1,22 @@
 // dequantize_columnwise: a columnwise part of any format to F32, F16 or BF16; compact or swizzled scales, experts, groups.
 //
-// A block of threads takes a tile of 128 columns, each of its elements read and written once: 256 rows, in large matrices 512
-// where codes have six and four bits and rows 16, so that a line has at least 256 bytes of a tile. With half as much of a line
-// at once, memory gives a twentieth less (docs/performance.md). A block has 512 threads, 256 where its tile lies in a group
-// tile or something is not aligned.
+// A thread block takes a tile of 128 columns and 256 rows; 512 rows in large matrices, from 6-bit or 4-bit codes to 16-bit
+// outputs. A K-major row then has at least 256 bytes in a tile; 128 bytes are 5% slower. Each element is read and written
+// once.
 //
-//     codes in memory     lines of the transposed matrix, read as words, or byte by byte where something is not aligned
-//     shared memory       pieces: 16 codes of a line, in slots of one, six bits of two or four; the scale words of 128 lines,
-//                         four bytes or one fp32 for each 64 or 128 rows
-//     registers           a patch of the output: 8 rows of 8 columns (F32: 4)
+//     codes in memory     K-major rows, copied asynchronously, all of a tile in flight; byte by byte if unaligned
+//     shared memory       swizzled chunks of 16 codes; the scale words of 128 K-major rows (columnwise_tile.cuh)
+//     registers           a patch of the output: 8 rows of 8 columns (F32: 4) (columnwise_rows.cuh)
 //
-//                      lane 0    lane 1        lane 15     columns 16 * 8; F32: a row has 32 lanes
-//         rows 0..7    [vector]  [vector] ...  [vector] }
-//         rows 8..15   lane 16   lane 17  ...  lane 31  }  warp 0; warps 1, 2 .. 15 the rows after, then warp 0 again
+//                     lane 0    lane 1        lane 15     columns 16 * 8; F32: a row has 32 lanes
+//        rows 0..7    [vector]  [vector] ...  [vector] }
+//        rows 8..15   lane 16   lane 17  ...  lane 31  }  warp 0; warps 1, 2 .. 15 the rows after, then warp 0 again
 //
-// Codes and scales are copied to shared memory without a register, all of a tile on their way at once. A thread takes half a
-// piece of each of its columns, picks the codes of a row out of two columns at a time, and writes the 16 bytes of the row: a
-// warp writes 256 contiguous bytes of two rows. Codes of six and four bits are decoded where they are packed
-// (numerics/packed_pairs.h), to BF16 under E8M0 scales in packed products, under E4M3 scales in packed products of F16; rows
-// that are not aligned are stored element by element.
+// A thread picks the codes of a row out of two columns at a time. It decodes packed codes where they are
+// (numerics/packed_pairs.h), by products of BF16 or F16 pairs under E8M0 or E4M3 scales. With groups a tile has rows of one
+// group. Rows that pad the output are +0.
 //
-// With groups a tile lies in one group tile, 256 rows of one group. A block of threads takes some neighbouring tiles of it.
-// The rows that pad the output are +0.
-//
-// columnwise_tile.cuh loads the tile, columnwise_rows.cuh makes rows of it.
-//
-// Bytes an element: 0.5 to 1.06 read, 2 or 4 written; bound by memory in this pattern (docs/performance.md).
+// Bytes an element: 0.5 to 1.06 read, 2 or 4 written. Bound by memory in this pattern (docs/performance.md).
 #include "cuda/dequantize/columnwise_rows.cuh"
 #include "cuda/launch.h"
 #include "cuda/implementations.h"
@@ -37,46 +28,46 @@ namespace {
 using namespace columnwise;
 
 constexpr int64_t kSmallTiles = 132;
-constexpr int kMostTiles = 4;         // of a group tile that a block of threads takes
+constexpr int kMostTiles = 4;         // of a group tile that a thread block takes
 
 // ---- Tiles -----------------------------------------------------------------------------------------------------------
 
 // Dequantizes a tile of a group or of a matrix. All threads of the block call it.
-template <class T, class E, Way way>
+template <class T, class E, Variant variant>
 __device__ __forceinline__ void dequantize_tile(const Arguments& a, const DequantizeScope& scope, const ScaleLayout& layout,
-                                                int first_row, int64_t col, Tile<T, E, way>& tile) {
-    using Tile = Tile<T, E, way>;
+                                                int first_row, int64_t col, Tile<T, E, variant>& tile) {
+    using Tile = Tile<T, E, variant>;
     const QuantizedPart& in = a.problem.in;
     const uint8_t* from = scope.codes + col * in.line_bytes + int64_t(first_row) * E::bits / 8;
     const int lines = int(min(in.lines - col, int64_t(kTile))), filled = min(scope.rows - first_row, Tile::rows);
-    if constexpr (way == Way::Any)
+    if constexpr (variant == Variant::Any)
         load_bytes(from, in.line_bytes, lines, filled, tile);
     else
         start_codes(a, from, lines, filled, tile);
     if (filled > 0 && !start_scales(in, layout, scope.scales, col, first_row, filled, tile))
         load_scales(in, layout, scope.scales, col, first_row, filled, tile);
-    wait_for_pieces();
+    wait_for_copies();
     __syncthreads();
     const int warp = int(threadIdx.x / 32), lane = int(threadIdx.x % 32), column = lane % Tile::row_lanes * Tile::columns;
     const int64_t row_stride = a.problem.out.row_stride;
     T* const out = reinterpret_cast<T*>(scope.out) + first_row * row_stride + col + column;
 #pragma unroll 1
     for (int row = warp * Tile::warp_rows; row < Tile::rows; row += Tile::warps * Tile::warp_rows) {
-        const int mine = row + lane / Tile::row_lanes * kHalfPiece;
-        const PatchRows<T, way != Way::Any> to(out + mine * row_stride, row_stride, scope.rows - first_row - mine,
-                                               scope.out_rows - first_row - mine, lines - column);
-        const HalfRows<T, E> rows(tile, column, mine / kPieceCodes, mine / kHalfPiece % 2);
+        const int mine = row + lane / Tile::row_lanes * kHalfChunk;
+        const PatchRows<T, variant != Variant::Any> to(out + mine * row_stride, row_stride, scope.rows - first_row - mine,
+                                                       scope.out_rows - first_row - mine, lines - column);
+        const HalfRows<T, E> rows(tile, column, mine / kChunk, mine / kHalfChunk % 2);
         const ScaleWords<Tile::columns> words(&tile.scales[mine >> word_rows_log2(layout)][column]);
         store_patch(to, in.scale_type, scope.global, words, mine, rows);
     }
 }
 
-// Describes what a block of threads works on: neighbouring tiles of one scope, from `row` on; of a matrix it is one tile.
+// The work of a thread block: adjacent tiles of one scope, from `row` on; one tile of a matrix.
 struct TileRow {
     DequantizeScope scope;
     ScaleLayout layout;
     int32_t row;
-    int64_t col, end;  // columns; none where there is no group
+    int64_t col, end;  // columns; none without a group
 };
 
 template <int rows_log2>
@@ -104,10 +95,10 @@ __device__ __forceinline__ void find_tiles_of_group(const Arguments& a, uint32_t
     tiles.row = int32_t((group_tile - group.first_group_tile) << rows_log2);
 }
 
-// Dequantizes the tiles of a block of threads, which are of a group or of a matrix of any alignment.
-template <class T, class E, Way way>
-__device__ __forceinline__ void dequantize_tiles(const Arguments& a, uint32_t line, Tile<T, E, way>& tile) {
-    __shared__ TileRow tiles;  // not in registers, which patches need
+// Dequantizes the tiles of a thread block, of a group or of a matrix of any alignment.
+template <class T, class E, Variant variant>
+__device__ __forceinline__ void dequantize_tiles(const Arguments& a, uint32_t line, Tile<T, E, variant>& tile) {
+    __shared__ TileRow tiles;  // patches need the registers
     if (threadIdx.x < 32) {
         if (a.problem.grouped.groups.set)
             find_tiles_of_group<tile.rows_log2>(a, line, blockIdx.x, sizeof(T), tiles);
@@ -117,62 +108,59 @@ __device__ __forceinline__ void dequantize_tiles(const Arguments& a, uint32_t li
     __syncthreads();
 #pragma unroll 1
     for (int64_t col = tiles.col; col < tiles.end; col += kTile) {
-        dequantize_tile<T, E, way>(a, tiles.scope, tiles.layout, tiles.row, col, tile);
+        dequantize_tile<T, E, variant>(a, tiles.scope, tiles.layout, tiles.row, col, tile);
         __syncthreads();
     }
 }
 
-template <class T, class E, Way way>
-__global__ void __launch_bounds__((Tile<T, E, way>::threads), (Tile<T, E, way>::sm_blocks))
+template <class T, class E, Variant variant>
+__global__ void __launch_bounds__((Tile<T, E, variant>::threads), (Tile<T, E, variant>::sm_blocks))
     dequantize_columnwise_kernel(const __grid_constant__ Arguments a) {
-    using Tile = Tile<T, E, way>;
+    using Tile = Tile<T, E, variant>;
     extern __shared__ __align__(16) uint8_t shared[];
     Tile& tile = *reinterpret_cast<Tile*>(shared);
     const uint32_t line = row_of_blocks();
     if (line >= a.lines || blockIdx.x >= a.across) return;
-    if constexpr (way == Way::Matrices) {
+    if constexpr (variant == Variant::Matrices) {
         const TileRow row = tile_of_matrix<Tile::rows_log2>(a, line, blockIdx.x, sizeof(T));
-        dequantize_tile<T, E, way>(a, row.scope, a.problem.in.layout, row.row, row.col, tile);
+        dequantize_tile<T, E, variant>(a, row.scope, a.problem.in.layout, row.row, row.col, tile);
     } else {
-        dequantize_tiles<T, E, way>(a, line, tile);
+        dequantize_tiles<T, E, variant>(a, line, tile);
     }
 }
 
 struct Kernel {
     KernelTypes types;
-    Way way;
+    Variant variant;
     void (*function)(Arguments);
     int32_t threads, rows, shared_bytes;  // rows of a tile
 };
 
-template <class T, class E, Way way>
+template <class T, class E, Variant variant>
 constexpr Kernel kernel_of() {
-    using Tile = Tile<T, E, way>;
-    return {types_of<T, E>(), way, dequantize_columnwise_kernel<T, E, way>, Tile::threads, Tile::rows, sizeof(Tile)};
+    using Tile = Tile<T, E, variant>;
+    return {types_of<T, E>(), variant, dequantize_columnwise_kernel<T, E, variant>, Tile::threads, Tile::rows, sizeof(Tile)};
 }
 
 constexpr auto kernels = for_all_types([]<class T, class E>(T, E) {
-    return std::array{kernel_of<T, E, Way::Matrices>(), kernel_of<T, E, Way::Tiles>(), kernel_of<T, E, Way::Any>()};
+    return std::array{kernel_of<T, E, Variant::Matrices>(), kernel_of<T, E, Variant::Tiles>(),
+                      kernel_of<T, E, Variant::Any>()};
 });
 
-bool writes_whole_vectors(const PlainMatrix& out) {
-    return out.format == MXQ_FORMAT_F32 ? is_wide<float>(out) : is_wide<Bf16>(out);
-}
-
-// Returns whether every line is read in whole words, from the start of each group on.
+// Returns whether every K-major row is read in whole words, from the start of each group on.
 bool reads_whole_words(const DequantizeProblem& p) {
-    return is_word_wise(p.in) && (!p.grouped.set() || p.in.units.codes % kPieceCodes == 0);
+    return is_word_wise(p.in) && (!p.grouped.set() || p.in.units.codes % kChunk == 0);
 }
 
-// Returns whether there are so few tiles that smaller blocks of threads, or smaller tiles, take less time.
+// Returns whether there are so few tiles that smaller thread blocks, or smaller tiles, are faster.
 bool is_small(const DequantizeProblem& p) {
     const int64_t tiles = p.out.matrices * ceil_div(p.out.rows, 512) * ceil_div(p.out.cols, kTile);
     return tiles < (p.in.bits == 8 ? 2 : 1) * kSmallTiles;
 }
 
-Way way_of(const DequantizeProblem& p) {
-    if (!writes_whole_vectors(p.out) || !reads_whole_words(p)) return Way::Any;
-    return p.grouped.set() || is_small(p) ? Way::Tiles : Way::Matrices;
+Variant variant_of(const DequantizeProblem& p) {
+    if (!is_wide(p.out) || !reads_whole_words(p)) return Variant::Any;
+    return p.grouped.set() || is_small(p) ? Variant::Tiles : Variant::Matrices;
 }
 
 // Returns whether codes of six bits can be read 64 at a time, three words of 16 bytes.
@@ -181,13 +169,13 @@ bool has_wide_words(const DequantizeProblem& p) {
     return in.bits == 6 && is_aligned(in.codes, 16) && in.line_bytes % 16 == 0 && in.length % 64 == 0 && !p.grouped.set();
 }
 
-// Returns how many tiles of a group tile a block of threads takes: several where groups are so short on average that finding
-// one takes as long as its tile.
+// Returns how many tiles of a group tile a thread block takes: several where groups are so short that finding one takes as
+// long as its tile.
 int32_t tiles_of_block(const DequantizeProblem& p, int32_t rows) {
     return int64_t(p.grouped.groups.count) * rows > p.grouped.rows ? kMostTiles : 1;
 }
 
-// Returns how many tiles lie below one another, at most.
+// Returns an upper bound of the tiles in a column of tiles.
 int64_t tiles_down(const DequantizeProblem& p, const Kernel& kernel) {
     return p.grouped.set() ? group_tiles_bound(p.grouped, kernel.rows) : ceil_div(p.out.rows, kernel.rows);
 }
@@ -199,7 +187,7 @@ Reason declines(const Context& context, const DequantizeProblem& problem) {
 }
 
 void run(const Context& context, const DequantizeProblem& problem, const Launch& call) {
-    const Kernel& kernel = kernel_of_way(kernels, problem, way_of(problem));
+    const Kernel& kernel = kernel_of_variant(kernels, problem, variant_of(problem));
     const PlainMatrix& out = problem.out;
     Arguments a{};
     a.problem = problem;

@@ -1,16 +1,16 @@
-// dequantize_hadamard: a part with a Hadamard transform, which it undoes, to F32, F16 or BF16; NVFP4 in 1x16 and MXFP4 in
-// blocks of one line; rowwise or columnwise, compact or swizzled scales, experts, groups.
+// dequantize_hadamard: a part with a Hadamard transform, which it undoes, to F32, F16 or BF16. NVFP4 in 1x16 and MXFP4 in
+// blocks of one row; rowwise or columnwise, compact or swizzled scales, experts, groups.
 //
-// A block of threads takes a tile of 128 rows x 32 columns. A thread holds one chunk of 16 neighbours along the contraction,
-// as fp32, which is what a transform is made of:
+// A thread block takes a tile of 128 rows x 32 columns. A thread holds one chunk of 16 neighbours along K as fp32, the unit
+// of a transform:
 //
-//     rowwise      thread t: 16 elements of row t / 2, written as 32 or 64 bytes in a row
+//     rowwise      thread t: 16 elements of row t / 2, written as 32 or 64 contiguous bytes
 //     columnwise   lane: a column, warp: 16 rows; a warp writes 64 or 128 contiguous bytes of one row after another
 //
-// With groups, a tile lies in one group tile, 128 rows of one group. The last chunk of a columnwise group reaches into its
-// padding, which every alignment has room for; the rows that pad the output are +0.
+// With groups, a tile has rows of one group. The last chunk of a columnwise group may include padding, for which every
+// alignment has room. Rows that pad the output are +0.
 //
-// Bytes an element: 0.53 or 0.56 read, 2 or 4 written, and about 10 operations. A simple kernel: it has not been tuned.
+// Bytes an element: 0.53 or 0.56 read, 2 or 4 written, with about 10 instructions. This simple kernel has not been tuned.
 #include "cuda/dequantize/dequantize.cuh"
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
@@ -25,37 +25,32 @@ constexpr int kRows = 128, kColumns = 32;  // of a tile
 
 struct Arguments {
     DequantizeProblem problem;
-    uint32_t lines, matrix_lines;  // rows of tiles: all, and those of a matrix; with groups, group tiles
+    uint32_t lines, matrix_lines;  // rows of tiles: all (with groups, group tiles), and of a matrix
     bool whole_words_in;           // chunks of codes are read in words
     bool whole_vectors_out;        // every row of the output is written in whole vectors
     GroupSumUnits units;
 };
 
-// Tells what a block of threads works on: an expert or a group, and the first row there of the block's tile.
+// The work of a thread block: an expert or a group, and the first row of the tile there.
 struct TileRow {
     DequantizeScope scope;
     ScaleLayout layout;
-    int row;
+    int32_t row;
 };
 
-// Finds the block's row of tiles; false: there is none. All threads of the block call it.
-__device__ __forceinline__ bool find_row(const Arguments& a, int64_t element_bytes, Group& group, TileRow& tile) {
+// Finds the row of tiles of the thread block; false: there is none. All threads of the block call it.
+__device__ __forceinline__ bool find_row(const Arguments& a, int64_t element_bytes, TileRow& tile) {
+    __shared__ Group group;
     const DequantizeProblem& p = a.problem;
+    const bool grouped = p.grouped.groups.set;
     const uint32_t line = row_of_blocks();
     if (line >= a.lines) return false;
-    if (!p.grouped.groups.set) {
-        const uint32_t matrix = line / a.matrix_lines;
-        tile = {scope_of_expert(p, matrix, element_bytes), p.in.layout, int(line - matrix * a.matrix_lines) * kRows};
-        return true;
-    }
-    find_group_tile(p.grouped, a.units, line, group);
-    if (!group.exists()) return false;
-    tile = {scope_of_group(p, group.first(), group.second().codes, group.rows, element_bytes),
-            group_layout(p.in, group.rows), int(line - group.first_group_tile) * kRows};
+    if (!find_scope(p, grouped, a.units, line, a.matrix_lines, element_bytes, group, tile.scope, tile.row)) return false;
+    tile.layout = grouped ? group_layout(p.in, group.rows) : p.in.layout;
     return true;
 }
 
-// Decodes the chunk at `position` of a line, and undoes its transform.
+// Decodes the chunk at `position` of a K-major row, and undoes its transform.
 __device__ __forceinline__ void load_chunk(const Arguments& a, const TileRow& tile, int64_t line, int64_t position,
                                            float (&values)[kChunk]) {
     const QuantizedPart& in = a.problem.in;
@@ -80,27 +75,15 @@ __device__ __forceinline__ void load_chunk(const Arguments& a, const TileRow& ti
 
 template <class T>
 __device__ __forceinline__ void store_row(const float (&values)[kChunk], bool whole_vectors, T* to) {
-    constexpr int count = Vector<T>::count;
-    if (!whole_vectors) {
+    if (whole_vectors) return store_values(values, to);
 #pragma unroll
-        for (int i = 0; i < kChunk; i++) to[i] = from_float<T>(values[i]);
-        return;
-    }
-#pragma unroll
-    for (int first = 0; first < kChunk; first += count) {
-        float of_vector[count];
-#pragma unroll
-        for (int i = 0; i < count; i++) of_vector[i] = values[first + i];
-        const Vector<T> v = round_vector<T>(of_vector);
-        *reinterpret_cast<uint4*>(to + first) = {v.words[0], v.words[1], v.words[2], v.words[3]};
-    }
+    for (int i = 0; i < kChunk; i++) to[i] = from_float<T>(values[i]);
 }
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) dequantize_hadamard_rowwise_kernel(const __grid_constant__ Arguments a) {
-    __shared__ Group group;
     TileRow tile;
-    if (!find_row(a, sizeof(T), group, tile)) return;
+    if (!find_row(a, sizeof(T), tile)) return;
     constexpr int chunks = kColumns / kChunk;
     const int row = tile.row + int(threadIdx.x) / chunks;
     const int64_t col = int64_t(blockIdx.x) * kColumns + threadIdx.x % chunks * kChunk;
@@ -112,9 +95,8 @@ __global__ void __launch_bounds__(kThreads) dequantize_hadamard_rowwise_kernel(c
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) dequantize_hadamard_columnwise_kernel(const __grid_constant__ Arguments a) {
-    __shared__ Group group;
     TileRow tile;
-    if (!find_row(a, sizeof(T), group, tile)) return;
+    if (!find_row(a, sizeof(T), tile)) return;
     const int row = tile.row + int(threadIdx.x) / kColumns * kChunk;
     const int64_t col = int64_t(blockIdx.x) * kColumns + threadIdx.x % kColumns, stride = a.problem.out.row_stride;
     if (row >= tile.scope.out_rows || col >= a.problem.out.cols) return;
@@ -156,7 +138,7 @@ void run(const Context& context, const DequantizeProblem& problem, const Launch&
     a.matrix_lines = uint32_t(ceil_div(out.rows, int64_t(kRows)));
     a.lines = uint32_t(problem.grouped.set() ? group_tiles_bound(problem.grouped, kRows) : out.matrices * a.matrix_lines);
     a.whole_words_in = is_word_wise(problem.in);
-    a.whole_vectors_out = out.format == MXQ_FORMAT_F32 ? is_wide<float>(out) : is_wide<Bf16>(out);
+    a.whole_vectors_out = is_wide(out);
     a.units = group_sum_units(problem.in.units, {out.group_unit, 1});
     launch(context, kernels, {out.format, problem.columnwise}, "dequantize_hadamard",
            grid_of_rows(ceil_div(out.cols, int64_t(kColumns)), a.lines), call.stream, a);

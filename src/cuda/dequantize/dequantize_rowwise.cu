@@ -1,33 +1,23 @@
 // dequantize_rowwise: a rowwise part of any format to F32, F16 or BF16; compact or swizzled scales, experts, groups.
 //
-// A warp writes requests of 16 bytes a lane: vectors of 8 or 4 (F32) elements. They lie
+// A warp writes requests of one 16-byte vector a lane, and loads the codes of all of them before the first use:
 //
-//     along  one row, side by side: two (F32, groups: four) requests, 1 or 2 KB of it
-//     down   one tile of 128 rows x 128 columns, four requests 32 rows apart: for rows that are shorter than a warp's
-//     requests
+//     by row    adjacent requests of one row, two (F32, groups: four): 1 or 2 KB
+//     by tile   four requests 32 rows apart in a tile of 128 x 128, for rows that are shorter than a warp's requests
 //
 //     lane (16 bits)   0  1  2  3 | 4  5  6  7 | 8 .. 15 | 16 ...
-//                      block 0    | block 1    | 2, 3    | along: blocks 4 .. 7; down: the next row
+//                      block 0    | block 1    | 2, 3    | by row: blocks 4 .. 7; by tile: the next row
 //
-// A lane reads the codes of its vectors, all before the first use: 8, 6 or 4 bytes each, a word or two where codes are
-// packed. Packed ones are decoded where they are, of six bits (numerics/packed_pairs.h), or by tables, of four
-// (numerics/e2m1_tables.h), to BF16 under E8M0 scales in packed products. The lanes of a block of 32 (16 where codes have
-// four bits) load its scales of the requests between them and exchange them by shuffles; a longer block loads its scale once
-// for each 32 or 16.
+// Packed codes are decoded where they are (6 bits: numerics/packed_pairs.h) or by tables (4 bits: numerics/e2m1_tables.h),
+// under E8M0 scales in packed products. The lanes of a block share its scale loads by shuffles. Where scales are swizzled, a
+// thread block that goes by row takes 8 rows with adjacent scale words:
 //
-// A block of threads takes 8 rows along, or a share of a tile down. Where scales lie in tiles, the 8 rows along are those
-// whose scale words are neighbours, so that they use up what is read of a tile:
-//
-//     warp      0   1   2     3     4     5     6     7        of one of the 16 blocks of threads that share 128 rows
+//     warp      0   1   2     3     4     5     6     7        of one of the 16 thread blocks that share 128 rows
 //     row       r  r+1  r+32  r+33  r+64  r+65  r+96  r+97     r = 0, 2, 4 .. 30 for these
 //
-// With groups these are of one group (memory/row_tiles.cuh); the rows that pad the output are +0. Rows that are read in
-// words and written in vectors have a kernel without the code for any other (`Way::Whole`); those are stored element by
-// element.
-//
-// Bytes an element: 0.5 to 1.06 read, 2 or 4 written, in 16-byte stores that are contiguous across a request; bound by
-// memory as long as places cost little: they are a third of what a warp runs, so they are counted in 32 bits where that
-// does, from request to request everything is a constant step away, and only experts take a division.
+// With groups these rows are of one group (memory/row_tiles.cuh). Rows that pad the output are +0. Bytes an element: 0.5 to
+// 1.06 read, 2 or 4 written. Bound by memory as long as address arithmetic is cheap: offsets are 32 bits where possible,
+// requests are a constant step apart, and only experts need a division.
 #include "cuda/dequantize/dequantize.cuh"
 #include "cuda/launch.h"
 #include "cuda/implementations.h"
@@ -42,63 +32,63 @@ constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr int kSegment = 128;  // columns of a tile
 
-// How warps go: along rows that are read in whole words and written in whole vectors, of matrices or of groups; along any;
-// down tiles.
-enum class Way { Whole, Groups, Along, Down };
+// The variants of the kernel. Whole (matrices) and Groups go by row, read whole words and write whole vectors. ByRow and
+// ByTile take any alignment.
+enum class Variant { Whole, Groups, ByRow, ByTile };
 
-template <Way way>
-constexpr bool kIsWhole = way == Way::Whole || way == Way::Groups;
+template <Variant variant>
+constexpr bool kIsWhole = variant == Variant::Whole || variant == Variant::Groups;
 
 struct Arguments {
     DequantizeProblem problem;
-    uint32_t tiles, matrix_tiles;   // of rows: all, with groups as many as any ends need, and those of a matrix
-    uint32_t shares_log2;           // blocks of threads down a tile
-    int64_t code_step, scale_step;  // from a request to the next, in bytes (down) and in scales
-    int32_t block_log2;             // codes of a scale's block
+    uint32_t tiles, matrix_tiles;   // of rows: all (with groups an upper bound), and of a matrix
+    uint32_t shares_log2;           // log2 of the thread blocks that share a tile
+    int64_t code_step, scale_step;  // from a request to the next, in bytes (by tile) and in scales
+    int32_t block_log2;             // log2 of the codes of a block
     bool whole_words_in;            // a lane reads its codes of a request in words
     bool whole_vectors_out;         // every row of the output is written in whole vectors
     RowUnits units;
 };
 
-// The vectors of a lane, `count` elements each; says which of its accesses exist (memory/elements.cuh).
-template <int count, Way way>
+// The vectors of a lane, `count` elements each, as Accesses (memory/elements.cuh).
+template <int count, Variant variant>
 struct Requests {
-    static constexpr bool down = way == Way::Down;
-    static constexpr int number = way != Way::Whole || count == 4 ? 4 : 2;
+    static constexpr bool by_tile = variant == Variant::ByTile;
+    static constexpr int number = variant != Variant::Whole || count == 4 ? 4 : 2;
     static constexpr int segment_lanes = kSegment / count;
     static constexpr int parallel = 32 / segment_lanes;    // segments of a request
-    static constexpr int tile_tasks = 32 / parallel;       // down: warps of a tile
-    static constexpr int row_columns = number * parallel * kSegment;  // along: columns of a warp
-    static constexpr int row_step = down ? 32 : 0, column_step = down ? 0 : parallel * kSegment;
+    static constexpr int tile_tasks = 32 / parallel;       // by tile: warps of a tile
+    static constexpr int row_columns = number * parallel * kSegment;  // by row: columns of a warp
+    static constexpr int row_step = by_tile ? 32 : 0, column_step = by_tile ? 0 : parallel * kSegment;
 
     int row, column;          // of request 0
-    int filled, existing;     // requests that have codes; that are written
+    int filled, existing;     // requests with codes; requests that are written
     int cols;
     int64_t first, step;      // in the output, in elements
 
-    // Along: the warp's columns begin at `first_column` of one row. Down: it is warp `task` of the tile there.
+    // By row: the warp starts at `first_column` of one row. By tile: it is warp `task` of the tile there.
     __device__ __forceinline__ Requests(const PlainMatrix& out, const DequantizeScope& scope, int first_row,
                                         int first_column, int task)
         : cols(int(out.cols)) {
         const int lane = threadIdx.x % 32, segment = lane / segment_lanes;
-        row = first_row + (down ? task * parallel + segment : 0);
-        column = first_column + (down ? 0 : segment * kSegment) + lane % segment_lanes * count;
+        row = first_row + (by_tile ? task * parallel + segment : 0);
+        column = first_column + (by_tile ? 0 : segment * kSegment) + lane % segment_lanes * count;
         filled = requests_before(scope.rows);
         existing = requests_before(scope.out_rows);
         first = uint32_t(row) * out.row_stride + column;
-        step = down ? row_step * out.row_stride : column_step;
+        step = by_tile ? row_step * out.row_stride : column_step;
     }
-    // Returns how many requests begin inside of the first `rows` rows.
+    // Returns how many requests start inside of the first `rows` rows.
     __device__ __forceinline__ int requests_before(int rows) const {
-        const uint32_t left = uint32_t(down ? rows - row : cols - column);
-        constexpr uint32_t each = down ? row_step : column_step;
+        const uint32_t left = uint32_t(by_tile ? rows - row : cols - column);
+        constexpr uint32_t each = by_tile ? row_step : column_step;
         return row >= rows || column >= cols ? 0 : int(min((left + each - 1) / each, uint32_t(number)));
     }
     __device__ __forceinline__ bool exists(int i) const { return i < existing; }
     __device__ __forceinline__ int valid(int i) const { return exists(i) ? min(cols - column - i * column_step, count) : 0; }
 };
 
-// Loads the scale of a block as an fp32 number; ScaleByte as the byte that is stored.
+// Loads a block's scale as fp32; ScaleByte loads it as stored.
 template <class E>
 struct ScaleNumber {
     using Value = float;
@@ -110,7 +100,7 @@ struct ScaleByte {
     using Value = uint32_t;
     static __device__ __forceinline__ uint32_t load(const uint8_t* scales, ScaleType, int64_t at) { return scales[at]; }
 };
-// Holds a scale as a factor for pairs of numbers of 16 bits: BF16 of an E8M0 scale, F16 of an E4M3 scale.
+// Scales as factors of pairs of 16-bit numbers: BF16 of an E8M0 scale, F16 of an E4M3 scale.
 struct ScaleBf16 {
     using Value = uint32_t;
     static __device__ __forceinline__ uint32_t load(const uint8_t* scales, ScaleType, int64_t at) {
@@ -124,18 +114,18 @@ struct ScaleF16 {
     }
 };
 
-// The scales of a lane's vectors: of the `sharers` lanes of a block, lane q loads those of requests q, q + sharers, ...
+// The scales of a lane's vectors. Of the `sharers` lanes of a block, lane q loads those of requests q, q + sharers, ...
 template <class E, int count, int number, class As>
 struct Scales {
     static constexpr int block = E::bits == 4 ? 16 : 32;
     static constexpr int sharers = block / count < number ? block / count : number;
     typename As::Value values[number / sharers];
 
-    template <Way way>
+    template <Variant variant>
     __device__ __forceinline__ Scales(const Arguments& a, const DequantizeScope& scope,
-                                      const Requests<count, way>& requests) {
+                                      const Requests<count, variant>& requests) {
         const QuantizedPart& in = a.problem.in;
-        // Where the matrix cuts a block, its first lane has codes: what that one loads is all that any lane needs.
+        // Where the matrix ends inside of a block, its first lane has codes, and loads all scales that any lane needs.
         const int filled = __shfl_sync(kAllLanes, requests.filled, threadIdx.x % 32 / sharers * sharers);
         const int64_t first = in.layout.offset(0, uint32_t(requests.row), uint32_t(requests.column) >> a.block_log2);
 #pragma unroll
@@ -150,7 +140,7 @@ struct Scales {
     }
 };
 
-// Returns a vector's values under a scale, and under what stands above it.
+// Returns the values of a vector under its scale and the global scale.
 template <class T, class E>
 __device__ __forceinline__ Vector<T> decode_vector(const Packed<E::bits, Vector<T>::count>& packed, float scale,
                                                    float global) {
@@ -182,7 +172,7 @@ __device__ __forceinline__ Vector<T> decode_vector(const Packed<E::bits, Vector<
     return round_vector<T>(values);
 }
 
-// Returns eight codes under an E8M0 scale as numbers of 16 bits: by one factor for all, unless the scale is special.
+// Returns eight codes under an E8M0 scale as 16-bit numbers: by one factor, unless the scale is special.
 template <class T, class E>
 __device__ __forceinline__ Vector<T> decode_by_factor(const Packed<E::bits, 8>& packed, uint32_t scale) {
     constexpr bool bf16 = std::is_same_v<T, Bf16>;
@@ -210,8 +200,8 @@ __device__ __forceinline__ Vector<Bf16> decode_e2m1(uint32_t word, uint32_t scal
     return vector;
 }
 
-// Returns eight E2M1 codes under an E4M3 scale, given as F16, and under what stands above it. A code times its scale has at
-// most six significant bits, and is exact in F16.
+// Returns eight E2M1 codes under an E4M3 scale, given as F16, and the global scale. A code times its scale has at most six
+// significant bits, and is exact in F16.
 template <class T>
 __device__ __forceinline__ Vector<T> decode_e2m1(uint32_t word, uint32_t scale, float global) {
     uint32_t pairs[4];
@@ -226,18 +216,18 @@ __device__ __forceinline__ Vector<T> decode_e2m1(uint32_t word, uint32_t scale, 
     return round_vector<T>(values);
 }
 
-// The codes of a lane's vectors as they were loaded, all before the first is needed; what is missing is zero.
-template <class E, int count, Way way>
+// The codes of a lane's vectors as stored, all loaded before the first use. Missing codes are zero.
+template <class E, int count, Variant variant>
 struct LoadedCodes {
-    using R = Requests<count, way>;
+    using R = Requests<count, variant>;
     Packed<E::bits, 8> words[R::number] = {};
-    uint32_t bit = 0;  // where those of a request begin
+    uint32_t bit = 0;  // at which the codes of a request start
 
     __device__ __forceinline__ LoadedCodes(const Arguments& a, const DequantizeScope& scope, const R& requests) {
         const uint8_t* const line = scope.codes + uint32_t(requests.row) * a.problem.in.line_bytes;
         const uint32_t column = uint32_t(requests.column);
-        const int64_t step = R::down ? a.code_step : R::column_step / 8 * E::bits;
-        if (kIsWhole<way> || a.whole_words_in) {
+        const int64_t step = R::by_tile ? a.code_step : R::column_step / 8 * E::bits;
+        if (kIsWhole<variant> || a.whole_words_in) {
             bit = first_packed_bit<E::bits>(column);
 #pragma unroll
             for (int i = 0; i < R::number; i++)
@@ -258,23 +248,23 @@ struct LoadedCodes {
 };
 
 // Stores the vector of request i.
-template <class T, Way way>
-__device__ __forceinline__ void store_request(const Arguments& a, const Requests<Vector<T>::count, way>& requests, int i,
+template <class T, Variant variant>
+__device__ __forceinline__ void store_request(const Arguments& a, const Requests<Vector<T>::count, variant>& requests, int i,
                                               const Vector<T>& vector, T* out) {
-    if (!kIsWhole<way> && !a.whole_vectors_out)
+    if (!kIsWhole<variant> && !a.whole_vectors_out)
         store_vector_narrow(vector, out, requests.valid(i));
-    else if constexpr (kIsWhole<way> && sizeof(T) == 2)
+    else if constexpr (kIsWhole<variant> && sizeof(T) == 2)
         store_vector_plain(vector, out, requests.exists(i));
     else
         store_vector_wide(vector, out, requests.exists(i));
 }
 
 // Reads, decodes and writes the vectors of a lane. All lanes of the warp call it.
-template <class T, class E, class As, Way way>
+template <class T, class E, class As, Variant variant>
 __device__ __forceinline__ void dequantize_requests(const Arguments& a, const DequantizeScope& scope,
-                                                    const Requests<Vector<T>::count, way>& requests) {
-    constexpr int count = Vector<T>::count, number = Requests<count, way>::number;
-    const LoadedCodes<E, count, way> codes(a, scope, requests);
+                                                    const Requests<Vector<T>::count, variant>& requests) {
+    constexpr int count = Vector<T>::count, number = Requests<count, variant>::number;
+    const LoadedCodes<E, count, variant> codes(a, scope, requests);
     const Scales<E, count, number, As> scales(a, scope, requests);
     T* out = reinterpret_cast<T*>(scope.out) + requests.first;
 #pragma unroll
@@ -290,14 +280,14 @@ __device__ __forceinline__ void dequantize_requests(const Arguments& a, const De
             vector = decode_e2m1<T>(codes.of_request(i).words[0], scale, global);
         else
             vector = decode_vector<T, E>(codes.of_request(i), scale, global);
-        store_request<T, way>(a, requests, i, vector, out);
+        store_request<T, variant>(a, requests, i, vector, out);
     }
 }
 
-// Dequantizes the requests by way of packed factors where the types allow it, else by fp32 numbers.
-template <class T, class E, Way way>
+// Dequantizes the requests by packed factors where the types allow it, else by fp32 numbers.
+template <class T, class E, Variant variant>
 __device__ __forceinline__ void dequantize_requests(const Arguments& a, const DequantizeScope& scope,
-                                                    const Requests<Vector<T>::count, way>& requests) {
+                                                    const Requests<Vector<T>::count, variant>& requests) {
     if constexpr (E::bits == 6 && sizeof(T) == 2) return dequantize_requests<T, E, ScaleByte>(a, scope, requests);
     if constexpr (E::bits == 4 && sizeof(T) == 2) {
         if (a.problem.in.scale_type == ScaleType::E4M3) return dequantize_requests<T, E, ScaleF16>(a, scope, requests);
@@ -306,53 +296,36 @@ __device__ __forceinline__ void dequantize_requests(const Arguments& a, const De
     dequantize_requests<T, E, ScaleNumber<E>>(a, scope, requests);
 }
 
-// Finds the expert or the group of a tile of rows, and the tile's first row there; false: there is none. All threads of the
-// block call it.
-template <Way way>
-__device__ __forceinline__ bool find_scope(const Arguments& a, uint32_t tile, int64_t element_bytes, DequantizeScope& scope,
-                                           int32_t& row) {
-    const DequantizeProblem& p = a.problem;
-    if (tile >= a.tiles) return false;
-    if (way == Way::Whole || (way != Way::Groups && !p.grouped.groups.set)) {
-        const uint32_t matrix = p.out.matrices == 1 ? 0 : tile / a.matrix_tiles;
-        scope = p.out.matrices == 1 ? scope_of_expert(p, 0, element_bytes) : scope_of_expert(p, matrix, element_bytes);
-        row = int32_t((tile - matrix * a.matrix_tiles) << a.units.tile_rows_log2);
-        return true;
-    }
-    __shared__ Group group;
-    find_group_tile(p.grouped, a.units, tile, group);
-    if (!group.exists()) return false;
-    scope = scope_of_group(p, group.first(), group.second().codes, group.rows, element_bytes);
-    row = int32_t((tile - group.first_group_tile) << a.units.tile_rows_log2);
-    return true;
-}
-
-// Blocks of threads that share an SM. Codes below 8 bits take more instructions to decode: as many blocks as the SM has room
-// for hide them, by 4 to 5 points of a copy.
+// The thread blocks of an SM. Codes below 8 bits take more instructions to decode, which as many thread blocks as fit hide:
+// 4 to 5% of the copy rate.
 #if defined(__CUDA_ARCH__) && ((__CUDA_ARCH__ > 800 && __CUDA_ARCH__ < 900) || __CUDA_ARCH__ >= 1200)
 constexpr int kSmThreads = 1536;
 #else
 constexpr int kSmThreads = 2048;
 #endif
-template <class E, Way way>
-constexpr int kSmBlocks = E::bits == 8 || way == Way::Down ? 6 : kSmThreads / kThreads;
+template <class E, Variant variant>
+constexpr int kSmBlocks = E::bits == 8 || variant == Variant::ByTile ? 6 : kSmThreads / kThreads;
 
-// Returns a warp's row in a tile, of which its block of threads takes a share: rows in turn, or where scales lie in tiles
-// those whose scale words are neighbours.
+// Returns a warp's row in a tile that thread blocks share: rows in order, or where scales lie in tiles those whose scale
+// words are adjacent.
 __device__ __forceinline__ int row_in_tile(uint32_t shares_log2, uint32_t share, int warp) {
     return shares_log2 == 0 ? warp : int(share) * 2 + warp % 2 + warp / 2 * 32;
 }
 
-template <class T, class E, Way way>
-__global__ void __launch_bounds__(kThreads, kSmBlocks<E, way>)
+template <class T, class E, Variant variant>
+__global__ void __launch_bounds__(kThreads, kSmBlocks<E, variant>)
     dequantize_rowwise_kernel(const __grid_constant__ Arguments a) {
-    using R = Requests<Vector<T>::count, way>;
+    using R = Requests<Vector<T>::count, variant>;
     const int warp = int(threadIdx.x / 32);
     const uint32_t share = row_of_blocks() & ((1u << a.shares_log2) - 1);
+    __shared__ Group group;
     DequantizeScope scope;
     int32_t row;
-    if (!find_scope<way>(a, row_of_blocks() >> a.shares_log2, sizeof(T), scope, row)) return;
-    if constexpr (way == Way::Down) {
+    const uint32_t tile = row_of_blocks() >> a.shares_log2;
+    if (tile >= a.tiles) return;
+    const bool grouped = variant != Variant::Whole && (variant == Variant::Groups || a.problem.grouped.groups.set);
+    if (!find_scope(a.problem, grouped, a.units, tile, a.matrix_tiles, sizeof(T), group, scope, row)) return;
+    if constexpr (variant == Variant::ByTile) {
         constexpr int tile_blocks = R::tile_tasks / kWarps;
         const int segment = int(blockIdx.x / tile_blocks), task = int(blockIdx.x % tile_blocks) * kWarps + warp;
         dequantize_requests<T, E>(a, scope, R(a.problem.out, scope, row, segment * kSegment, task));
@@ -362,47 +335,44 @@ __global__ void __launch_bounds__(kThreads, kSmBlocks<E, way>)
     }
 }
 
-// A kernel, how its requests lie (`Requests`) and how its grid divides the columns: `blocks` blocks of threads for every
+// A kernel, how its requests lie (`Requests`), and how its grid divides the columns: `blocks` thread blocks for every
 // `columns`.
 struct Kernel {
     KernelTypes types;
-    Way way;
+    Variant variant;
     void (*function)(Arguments);
-    bool (*writes_whole_vectors)(const PlainMatrix&);
     int32_t vector_elements;
     int32_t row_step, column_step, columns, blocks;
 };
 
-template <class T, class E, Way way>
+template <class T, class E, Variant variant>
 constexpr Kernel kernel_of() {
     constexpr int count = Vector<T>::count;
-    using R = Requests<count, way>;
+    using R = Requests<count, variant>;
     return {types_of<T, E>(),
-            way,
-            dequantize_rowwise_kernel<T, E, way>,
-            is_wide<T>,
+            variant,
+            dequantize_rowwise_kernel<T, E, variant>,
             count,
             R::row_step,
             R::column_step,
-            R::down ? kSegment : R::row_columns,
-            R::down ? R::tile_tasks / kWarps : 1};
+            R::by_tile ? kSegment : R::row_columns,
+            R::by_tile ? R::tile_tasks / kWarps : 1};
 }
 
 constexpr auto kernels = for_all_types([]<class T, class E>(T, E) {
-    return std::array{kernel_of<T, E, Way::Whole>(), kernel_of<T, E, Way::Groups>(), kernel_of<T, E, Way::Along>(),
-                      kernel_of<T, E, Way::Down>()};
+    return std::array{kernel_of<T, E, Variant::Whole>(), kernel_of<T, E, Variant::Groups>(),
+                      kernel_of<T, E, Variant::ByRow>(), kernel_of<T, E, Variant::ByTile>()};
 });
 
-// Returns whether warps go down tiles: where rows are so short that it takes less than half of the requests
-// (memory/segments.cuh).
+// Returns whether warps go by tile: where short rows would take more than twice the requests (memory/segments.cuh).
 template <int count>
-bool goes_down(const DequantizeProblem& p) {
-    using Along = Requests<count, Way::Along>;
-    using Down = Requests<count, Way::Down>;
-    const int64_t along = p.out.rows * ceil_div(p.out.cols, Along::row_columns) * Along::number;
-    const int64_t down =
-        ceil_div(p.out.rows, kSwizzleRows) * ceil_div(p.out.cols, kSegment) * Down::tile_tasks * Down::number;
-    return 2 * down < along;
+bool goes_by_tile(const DequantizeProblem& p) {
+    using ByRow = Requests<count, Variant::ByRow>;
+    using ByTile = Requests<count, Variant::ByTile>;
+    const int64_t by_row = p.out.rows * ceil_div(p.out.cols, ByRow::row_columns) * ByRow::number;
+    const int64_t by_tile =
+        ceil_div(p.out.rows, kSwizzleRows) * ceil_div(p.out.cols, kSegment) * ByTile::tile_tasks * ByTile::number;
+    return 2 * by_tile < by_row;
 }
 
 // Returns whether lanes can read their `count` codes in words.
@@ -412,21 +382,20 @@ bool reads_whole_words(const QuantizedPart& in, int count) {
     return is_aligned(in.codes, bytes) && lines_aligned && in.length % codes == 0;
 }
 
-Way way_of(const DequantizeProblem& p) {
+Variant variant_of(const DequantizeProblem& p) {
     const bool fp32 = p.out.format == MXQ_FORMAT_F32;
-    if (fp32 ? goes_down<4>(p) : goes_down<8>(p)) return Way::Down;
-    const bool whole = fp32 ? is_wide<float>(p.out) : is_wide<Bf16>(p.out);
-    if (!whole || !reads_whole_words(p.in, fp32 ? 4 : 8)) return Way::Along;
-    return p.grouped.set() ? Way::Groups : Way::Whole;
+    if (fp32 ? goes_by_tile<4>(p) : goes_by_tile<8>(p)) return Variant::ByTile;
+    if (!is_wide(p.out) || !reads_whole_words(p.in, fp32 ? 4 : 8)) return Variant::ByRow;
+    return p.grouped.set() ? Variant::Groups : Variant::Whole;
 }
 
 Arguments arguments_of(const DequantizeProblem& p, const Kernel& kernel) {
     const ScaleLayout& layout = p.in.layout;
-    const bool down = kernel.way == Way::Down;
+    const bool by_tile = kernel.variant == Variant::ByTile;
     Arguments a{};
     a.problem = p;
-    const int64_t tile_rows = down || layout.swizzled ? kSwizzleRows : kWarps;
-    a.shares_log2 = down ? 0 : log2_of(uint32_t(tile_rows / kWarps));
+    const int64_t tile_rows = by_tile || layout.swizzled ? kSwizzleRows : kWarps;
+    a.shares_log2 = by_tile ? 0 : log2_of(uint32_t(tile_rows / kWarps));
     a.matrix_tiles = uint32_t(ceil_div(p.out.rows, tile_rows));
     a.tiles = p.grouped.set() ? row_tiles_bound(p.grouped, p.out.group_unit, tile_rows)
                               : uint32_t(p.out.matrices) * a.matrix_tiles;
@@ -434,7 +403,7 @@ Arguments arguments_of(const DequantizeProblem& p, const Kernel& kernel) {
     a.code_step = kernel.row_step * p.in.line_bytes;
     a.scale_step = layout.offset(0, kernel.row_step, kernel.column_step >> a.block_log2) - layout.offset(0, 0, 0);
     a.whole_words_in = reads_whole_words(p.in, kernel.vector_elements);
-    a.whole_vectors_out = kernel.writes_whole_vectors(p.out);
+    a.whole_vectors_out = is_wide(p.out);
     a.units = row_units(p.in.units, {p.out.group_unit, 1}, tile_rows);
     return a;
 }
@@ -446,7 +415,7 @@ Reason declines(const Context& context, const DequantizeProblem& problem) {
 }
 
 void run(const Context& context, const DequantizeProblem& problem, const Launch& call) {
-    const Kernel& kernel = kernel_of_way(kernels, problem, way_of(problem));
+    const Kernel& kernel = kernel_of_variant(kernels, problem, variant_of(problem));
     const Arguments a = arguments_of(problem, kernel);
     const int64_t across = ceil_div(problem.out.cols, kernel.columns) * kernel.blocks;
     const int64_t lines = int64_t(a.tiles) << a.shares_log2;

@@ -1,18 +1,18 @@
-// pad_groups: groups of rows from one alignment to another, padded or unpadded, plain tensors and quantized parts with their
-// scales and the padded starts and ends, in one launch.
+// pad_groups: groups of rows from one alignment to another, padded or unpadded: plain tensors, and quantized parts with
+// their scales, with the padded starts and ends, in one launch.
 //
 //     rowwise      in   aaa bb ccc        columnwise   in   aaabbccc     out   aaa.bb..ccc.
 //                  out  aaa.bb..ccc.                        aaabbccc           aaa.bb..ccc.
 //
-// The blocks of threads of a part, in this order:
+// The thread blocks of a part, in this order:
 //
 //     1                        starts and ends of all groups
-//     flat_blocks              scales that no alignment moves: one for all or for a group, one for every line of a group
-//     stretches a group tile   128 rows of a group; rowwise 1024 bytes of each row, columnwise those columns of 512 lines
+//     flat_blocks              scales that no alignment moves: one for all or for a group, one for every column of a group
+//     stretches a group tile   128 rows of a group; rowwise 1024 bytes of each row, columnwise those codes of 512 columns
 //
-// A stretch of codes is a rectangle of bytes. What of it has rows is copied, the rest is zero; a thread has eight accesses
-// in flight, each as wide as alignments allow: 16 bytes where rows are aligned. Its scales follow as words of four bytes or
-// as fp32 numbers. Every byte of the input is read once, every byte of the output written once; bound by memory.
+// A stretch of codes is a rectangle of bytes: rows of the group are copied, padding is zero. A thread has eight accesses in
+// flight, as wide as alignments allow, up to 16 bytes. Scales follow as words of four bytes or as fp32. Each byte is read
+// once and written once. Bound by memory.
 #include "cuda/launch.h"
 #include "cuda/implementations.h"
 #include "cuda/memory/codes.cuh"
@@ -25,15 +25,15 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kInFlight = 8;       // accesses of a thread
-constexpr int kRowBytes = 1024;    // of each row that a block of threads takes, rowwise
-constexpr int kLines = 512;        // that a block of threads takes, columnwise
-constexpr int kFlatScales = 4096;  // that a block of threads copies
+constexpr int kRowBytes = 1024;    // of each row, rowwise, for a thread block
+constexpr int kLines = 512;        // K-major rows, columnwise, of a thread block
+constexpr int kFlatScales = 4096;  // of a thread block
 constexpr int kGroupTile = int(kSwizzleRows);  // rows of a group tile
 
 struct Part {
     PadProblem::Part problem;
     int64_t flat_scales, flat_blocks;
-    int64_t stretches;  // blocks of threads for a group tile
+    int64_t stretches;  // thread blocks of a group tile
     int64_t blocks;
     int32_t access;     // bytes
     bool moves_scales;  // with the codes
@@ -44,7 +44,7 @@ struct Arguments {
     GroupedRows grouped;
 };
 
-// Describes what a block of threads moves: one stretch of a group tile.
+// The work of a thread block: one stretch of a group tile.
 struct Stretch {
     Group group;                // first: in the input, second: in the output
     int64_t row;                // of the group
@@ -54,7 +54,7 @@ struct Stretch {
 
 // ---- Codes -----------------------------------------------------------------------------------------------------------
 
-// `lines` lines of `across` accesses each, of which the input has `copied_lines` and `copied_across`.
+// `lines` K-major rows of `across` accesses each. The input has `copied_lines` and `copied_across` of these.
 struct Rectangle {
     const uint8_t* from;
     uint8_t* to;
@@ -62,7 +62,7 @@ struct Rectangle {
     int lines, across, copied_lines, copied_across;
 };
 
-// Copies a rectangle by accesses of one word, zeros where the input has nothing.
+// Copies a rectangle word by word. What the input lacks is zero.
 template <class Word>
 __device__ __forceinline__ void move_rectangle(const Rectangle& r) {
     const int count = r.lines * r.across;
@@ -93,7 +93,7 @@ __device__ __forceinline__ void move_codes(const Rectangle& r, int access) {
     }
 }
 
-// Returns how many of `most` positions from `first` on lie before `end`.
+// Returns how many of `most` positions from `first` on are before `end`.
 __device__ __forceinline__ int before(int64_t end, int64_t first, int64_t most) {
     return int(min(max(end - first, int64_t(0)), most));
 }
@@ -132,7 +132,7 @@ __device__ __forceinline__ Rectangle columns_of_stretch(const Part& part, const 
 struct ScaleSide {
     uint8_t* scales;
     ScaleLayout layout;
-    int64_t lines, columns;  // that have scales
+    int64_t lines, columns;  // with scales
 };
 
 __device__ __forceinline__ ScaleSide side_of_group(const PadProblem::Part& part, const PadProblem::Side& side,
@@ -149,15 +149,16 @@ __device__ __forceinline__ ScaleSide side_of_group(const PadProblem::Part& part,
     return s;
 }
 
-// Returns the line of the input whose scales a line of the output has, or -1. Padding inside of a square tile has the scales of
-// the tile.
+// Returns the K-major row of the input whose scales a row of the output gets, or -1. Padding inside of a square tile has the
+// scales of the tile.
 __device__ __forceinline__ int64_t source_line(const ScaleSide& in, const ScaleSide& out, int64_t line, int32_t tile_lines) {
     if (line >= out.lines) return -1;
     const int64_t source = line < in.lines || tile_lines <= 1 ? line : line - line % tile_lines;
     return source < in.lines ? source : -1;
 }
 
-// Moves the scale bytes `column` .. `column` + 3 of a line. All of them are written in a swizzled tile, else `written`.
+// Moves the scale bytes `column` .. `column` + 3 of a K-major row. All are written in a swizzled tile, else `written` of
+// them.
 __device__ __forceinline__ void move_bytes(const ScaleSide& in, const ScaleSide& out, int64_t line, int64_t source,
                                            int64_t column, int64_t written) {
     const int64_t exist = source < 0 ? 0 : min(min(in.columns, out.columns) - column, kSwizzleColumns);
@@ -171,7 +172,7 @@ __device__ __forceinline__ void move_bytes(const ScaleSide& in, const ScaleSide&
     store_scale_word(out.scales + out.layout.offset(0, line, column), word, out.layout.swizzled ? kSwizzleColumns : written);
 }
 
-// Moves one fp32 scale; it is +0 in padding and past the columns of square tiles.
+// Moves one fp32 scale. Padding, and columns after those of square tiles, are +0.
 __device__ __forceinline__ void move_number(const ScaleSide& in, const ScaleSide& out, int64_t line, int64_t source,
                                             int64_t column) {
     uint32_t bits = 0;
@@ -180,8 +181,8 @@ __device__ __forceinline__ void move_number(const ScaleSide& in, const ScaleSide
     reinterpret_cast<uint32_t*>(out.scales)[out.layout.offset(0, line, column)] = bits;
 }
 
-// Moves the scales of `lines` lines from `first_line` on, in the columns [first_column, end_column) of the output. Neighbouring
-// threads take what is neighbouring in the output.
+// Moves the scales of `lines` K-major rows from `first_line` on, in the columns [first_column, end_column) of the output.
+// Neighbouring threads write neighbouring scales.
 __device__ __forceinline__ void move_scales(const ScaleSide& in, const ScaleSide& out, int32_t tile_lines, int64_t first_line,
                                             int lines, int64_t first_column, int64_t end_column) {
     const int step = out.layout.bytes == 1 ? int(kSwizzleColumns) : 1;
@@ -235,7 +236,7 @@ __device__ __forceinline__ void copy_flat_scales(const Part& part, int64_t block
 
 // ---- Starts and ends -------------------------------------------------------------------------------------------------
 
-// Writes a start or an end of a group, where the caller wants them.
+// Writes a start or an end of a group if the caller wants them.
 __device__ __forceinline__ void write_bound(void* to, int32_t type, int64_t group, int64_t value) {
     if (!to) return;
     if (type == MXQ_TYPE_INT32) static_cast<int32_t*>(to)[group] = int32_t(value);
@@ -244,7 +245,7 @@ __device__ __forceinline__ void write_bound(void* to, int32_t type, int64_t grou
 
 __device__ __forceinline__ void write_bounds(const PadProblem::Part& part, const GroupedRows& grouped) {
     if (!part.starts && !part.ends) return;
-    walk_groups(grouped, part.out.units, part.out.units, [&](const Group& group) {
+    for_each_group(grouped, part.out.units, part.out.units, [&](const Group& group) {
         const int64_t start = group.first().codes, end = start + round_up(group.rows, part.out.units.codes);
         write_bound(part.starts, grouped.groups.type, group.index, start);
         write_bound(part.ends, grouped.groups.type, group.index, end);
@@ -280,9 +281,9 @@ __global__ void __launch_bounds__(kThreads, 3) pad_groups_kernel(const __grid_co
 
 Reason declines(const Context& context, const PadProblem&) { return needs_cuda(context); }
 
-// Returns the bytes of the widest access that all lines allow.
+// Returns the bytes of the widest access that all K-major rows allow.
 int32_t widest_access(const PadProblem::Part& p) {
-    const int64_t unit = p.columnwise ? kNvBlock * p.bits / 8 : p.line_bytes;  // groups of columns start at whole 16
+    const int64_t unit = p.columnwise ? kNvBlock * p.bits / 8 : p.line_bytes;  // columnwise groups start at multiples of 16
     const uint64_t all = uint64_t(reinterpret_cast<uintptr_t>(p.in.codes) | reinterpret_cast<uintptr_t>(p.out.codes)) |
                          uint64_t(p.in.line_stride | p.out.line_stride | unit) | 16;
     return int32_t(all & -all);

@@ -1,25 +1,22 @@
-// swizzle_scales: compact scales to swizzled ones and back, of every format, with experts or groups, one or two parts in one
-// launch.
+// swizzle_scales: compact scales to swizzled ones and back, of every format; experts or groups; one or two parts a launch.
 //
-// A lane takes the scale words of lines r, r + 32, r + 64 and r + 96 in four neighbouring tiles of 128 x 4, a 4 x 4 square:
+// A lane moves a square of 4 x 4 words, by 16-byte accesses on both sides:
 //
 //                      tile 0   tile 1   tile 2   tile 3
-//     line r           word     word     word     word      16 bytes of a compact line
-//     line r + 32      word     word     word     word
-//     line r + 64      word     word     word     word
-//     line r + 96      word     word     word     word
-//                      16 bytes of a swizzled tile
+//     row r            word     word     word     word      16 bytes of a compact row
+//     row r + 32       word     word     word     word
+//     row r + 64       word     word     word     word
+//     row r + 96       word     word     word     word
+//                      16 bytes of a swizzled tile of 128 rows x 4
 //
-// so both sides are 16-byte accesses. The lanes of a warp are 16 such r of two squares side by side, in turns: two neighbours have
-// 32 bytes of a compact line, a whole sector, and 16 of them 256 bytes of a swizzled tile. (Parts with groups along their lines,
-// whose tiles have 8 columns at most, take 32 r of one square.) Where 16 bytes are not aligned, accesses are words, and where words
-// are not, bytes. A coarse tile's compact byte becomes a word of four equal ones. fp32 scales, which
-// both layouts address by strides, make squares of 128 lines x 4 numbers. Where all accesses are of 16 aligned bytes and no
-// groups are, a kernel of its own does the same in fewer operations, and where there are many bytes one that goes through shared
-// memory.
+// A warp takes 16 such r of two adjacent squares: whole 32-byte sectors of compact rows, 256 bytes of a swizzled tile.
+// Columnwise groups have at most 8 columns in a tile, and take 32 r of one square. fp32 scales are squares of 128 rows x 4.
 //
-// With groups, a block of threads takes the scales of one group tile, 128 rows of one group: 128 lines (rowwise), or the 4 or 8
-// columns of some lines (columnwise). Bound by the launch: a byte read and one written for 16 elements or more.
+//     swizzle_scales_kernel         any scales, with groups and experts; unaligned ones word by word or byte by byte
+//     swizzle_whole_squares_kernel  aligned scales without groups, with fewer instructions
+//     swizzle_square_rows_kernel    the same through shared memory, faster for many bytes
+//
+// Bytes: one read and one written for 16 elements or more. Bound by the launch.
 #include <algorithm>
 #include <utility>
 
@@ -37,10 +34,10 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / 32;
 constexpr int kSide = 4;                   // of a lane's square, in words or numbers
-constexpr int kGroupSquares = 2 * kWarps;  // of a group tile that a block of threads takes
+constexpr int kGroupSquares = 2 * kWarps;  // of a group tile for a thread block
 
-// One part of the problem. Of fp32 scales `compact` is the layout of out and `swizzled` that of in, whichever they are, and
-// lines are rows of scales.
+// One part of the problem. fp32 scales have the output's layout as `compact`, the input's as `swizzled`, and rows of scales
+// as lines.
 struct Part {
     const uint8_t* in;
     uint8_t* out;
@@ -49,11 +46,11 @@ struct Part {
     GroupUnits compact_units, swizzled_units;
     bool columnwise, to_swizzled;
     bool compact_wide, swizzled_wide;  // every access to this side is of 16 aligned bytes
-    int32_t row_lines;                 // lines of codes of a row of fp32 scales; 1 for bytes, whose layout divides by it
+    int32_t row_lines;                 // K-major rows of a row of fp32 scales; 1 for bytes
     int32_t square_columns;            // scales in a row of a square
-    bool paired;                       // a warp takes half of the lines of two squares, not all of one
-    int64_t down, across;              // squares of a matrix; where they are paired an even number
-    int64_t tile_blocks;               // blocks of threads for a group tile
+    bool paired;                       // a warp takes half of the rows of two squares, not all of one
+    int64_t down, across;              // squares of a matrix; `across` is even where they are paired
+    int64_t tile_blocks;               // thread blocks of a group tile
     int64_t blocks;
 };
 
@@ -62,25 +59,25 @@ struct Arguments {
     GroupedRows grouped;
 };
 
-// The scales of an expert or of a group: where they are and which exist.
+// The scales of an expert or a group: their offsets, and which exist.
 struct ScaleScope {
     const uint8_t* in;
     uint8_t* out;
     ScaleLayout compact, swizzled;
-    int64_t lines;            // past them swizzled tiles are zero
-    int64_t compact_columns;  // that this scope has; the layout of groups counts those of the whole capacity
+    int64_t lines;            // after them swizzled tiles are zero
+    int64_t compact_columns;  // of this scope; the layout of groups counts all groups
 };
 
-// The square of a lane: words[i][j] of line `line` + 32 i at scale column `column` + 4 j, fp32: + j.
+// The square of a lane: words[i][j] is that of row `line` + 32 i at scale column `column` + 4 j (fp32: + j).
 struct Square {
     int64_t line, column;
-    int tiles;  // up to 4; below 1 there is nothing
+    int tiles;  // 1 to 4; below 1 the square is empty
     uint32_t words[kSide][kSide];
 };
 
 // ---- Bytes -----------------------------------------------------------------------------------------------------------
 
-// Returns the word that a coarse tile's byte fills, zero in columns that do not exist.
+// Returns four equal bytes of a coarse tile's scale, zero in columns that do not exist.
 __device__ __forceinline__ uint32_t load_coarse_word(const ScaleScope& scope, int64_t line, int64_t column) {
     const int64_t tile = column >> log2_of(uint32_t(scope.swizzled.repeat));
     const int64_t existing = min(scope.swizzled.columns - column, kSwizzleColumns);
@@ -121,7 +118,7 @@ __device__ __forceinline__ void store_compact(const Square& s, const ScaleScope&
         for (int j = 0; j < kSide; j++) {
             const int32_t repeat = scope.swizzled.repeat;
             const int64_t first = s.column + j * kSwizzleColumns, column = first >> log2_of(uint32_t(repeat));
-            const bool begins = repeat < kWholeLine || first == 0;  // a coarse byte is taken from its first position
+            const bool begins = repeat < kWholeLine || first == 0;  // a coarse scale is read where its repetition starts
             const int64_t left = begins && j < s.tiles ? scope.compact_columns - column : 0;
             store_scale_word(scope.out + scope.compact.offset(0, line, column), s.words[i][j],
                              repeat > 1 ? min(left, int64_t(1)) : left);
@@ -160,7 +157,7 @@ __device__ __forceinline__ void store_swizzled(const Square& s, const ScaleScope
 
 // ---- Numbers ---------------------------------------------------------------------------------------------------------
 
-// Returns the columns of an fp32 layout, the +0 that pads its rows included.
+// Returns the columns of an fp32 layout, with the +0 that pads its rows.
 __device__ __forceinline__ int64_t padded_columns(const ScaleLayout& layout) {
     return layout.column_stride == 1 ? max(layout.line_stride, layout.columns) : layout.columns;
 }
@@ -206,7 +203,7 @@ __device__ __forceinline__ ScaleScope scope_at(const Part& part, int64_t compact
             part.compact, part.swizzled, part.lines, part.compact.columns};
 }
 
-// Padding rows have scales where codes do; compact tiles of more than a line stand only where a group has rows.
+// Padding has scales where it has codes. Compact tiles of several rows exist only for rows of the group.
 __device__ __forceinline__ ScaleScope scope_of_group(const Part& part, const Group& group) {
     ScaleScope scope =
         scope_at(part, group_scale_offset(part.compact, group.first()), group_scale_offset(part.swizzled, group.second()));
@@ -268,17 +265,17 @@ __global__ void __launch_bounds__(kThreads) swizzle_scales_kernel(const __grid_c
     move_square(part, scope, s);
 }
 
-// ---- Squares of whole pieces ------------------------------------------------------------------------------------------
+// ---- Squares of whole vectors -----------------------------------------------------------------------------------------
 
-// Makes words of columns of the four words of four lines, or of columns those of lines.
-__device__ __forceinline__ void turn(uint4 (&words)[kSide]) {
+// Transposes a square of words.
+__device__ __forceinline__ void transpose_words(uint4 (&words)[kSide]) {
     const uint4 a = words[0], b = words[1], c = words[2], d = words[3];
     words[0] = {a.x, b.x, c.x, d.x}, words[1] = {a.y, b.y, c.y, d.y};
     words[2] = {a.z, b.z, c.z, d.z}, words[3] = {a.w, b.w, c.w, d.w};
 }
 
-// Moves the squares of parts without groups where all accesses are of 16 aligned bytes, which is what nearly all parts are: few
-// operations, since there are but 64 bytes a lane. Blocks are four half squares side by side in a row of tiles of a part.
+// Moves the squares of parts without groups whose accesses are aligned 16-byte vectors, which most parts are. A lane has 64
+// bytes alone, so instructions count. A thread block takes four half squares in a row of tiles.
 __global__ void __launch_bounds__(kThreads) swizzle_whole_squares_kernel(const __grid_constant__ Arguments a) {
     const Part& part = a.parts[blockIdx.z];
     const uint32_t half = blockIdx.x * kWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -300,7 +297,7 @@ __global__ void __launch_bounds__(kThreads) swizzle_whole_squares_kernel(const _
 #pragma unroll
     for (int i = 0; i < kSide; i++, from += from_step)
         words[i] = i < loaded ? *reinterpret_cast<const uint4*>(from) : uint4{};
-    turn(words);
+    transpose_words(words);
 #pragma unroll
     for (int i = 0; i < kSide; i++, to += to_step)
         if (i < stored) *reinterpret_cast<uint4*>(to) = words[i];
@@ -308,22 +305,22 @@ __global__ void __launch_bounds__(kThreads) swizzle_whole_squares_kernel(const _
 
 // ---- Rows of squares -----------------------------------------------------------------------------------------------------
 
-constexpr int kMostSquares = 16;  // of a block of threads
+constexpr int kMostSquares = 16;  // of a thread block
 
-// From so many bytes of scales on, to tiles and back, memory is what bounds them, and accesses of few bytes in a row cost.
-// Fewer are moved sooner without a barrier. One H200, 2026-11-26.
+// From so many bytes of scales on memory bounds both directions, and short contiguous accesses are slow. Fewer bytes are
+// faster without a barrier. One H200, 2026-11-26.
 constexpr int64_t kManyToSwizzled = 6 << 20, kManyToCompact = 12 << 20;
 
-// Where the square `index` of a block has the 16 bytes of line `row` of its tile `tile` in shared memory: moved so that
-// eight squares side by side meet eight bank groups.
-__device__ __forceinline__ int shared_place(int index, int tile, int row) {
+// Returns the index in shared memory of the 16 bytes of row `row` in tile `tile` of square `index`. It is swizzled, so that
+// eight adjacent squares use eight bank groups.
+__device__ __forceinline__ int shared_index(int index, int tile, int row) {
     return (index * kSide + tile) * 32 + (row ^ (index & 7));
 }
 
-// The bytes of a block's squares on both sides: of a thread's lines in the compact one, of its whole tiles in the other.
+// The bytes of a thread block's squares on both sides: the thread's rows in the compact one, the whole tiles in the other.
 struct WholeSquares {
     int64_t compact, swizzled, stride;
-    int squares, lines;  // of the block; of the thread's that exist
+    int squares, lines;  // of the thread block; existing rows of the thread
 
     __device__ __forceinline__ explicit WholeSquares(const Part& part) : stride(part.compact.line_stride) {
         const uint32_t all = uint32_t(part.compact.columns) / (kSide * uint32_t(kSwizzleColumns));
@@ -339,27 +336,26 @@ struct WholeSquares {
     }
 };
 
-// Moves squares as swizzle_whole_squares_kernel does, where there are many. Blocks are up to 16 of them side by side in a row of
-// tiles of a part, through shared memory, so that a warp's accesses are of 512 bytes in a row on both sides, where a block has
-// whole lines:
+// Moves squares as swizzle_whole_squares_kernel does, through shared memory. A thread block takes up to 16 adjacent squares
+// of a row of tiles, so that a warp accesses 512 contiguous bytes on both sides:
 //
-//     threadIdx.x   the square                     compact     neighbours of a line are neighbouring threads
-//     threadIdx.y   its lines r, r + 32, ...       swizzled    the 16 bytes of all tiles are dealt out in their order
+//     threadIdx.x   the square                     compact     adjacent vectors of a row are neighbouring threads
+//     threadIdx.y   its rows r, r + 32, ...        swizzled    all vectors of the tiles in their order
 __global__ void __launch_bounds__(kMostSquares * 32) swizzle_square_rows_kernel(const __grid_constant__ Arguments a) {
     __shared__ uint4 shared[kMostSquares * kSide * 32];
     const Part& part = a.parts[blockIdx.z];
     const WholeSquares at(part);
     const int square = threadIdx.x, row = threadIdx.y, threads = blockDim.x * 32, thread = row * blockDim.x + square;
-    const auto in_order = [&](int i) { return shared_place(i / (kSide * 32), i / 32 % kSide, i % 32); };
-    const int units = at.squares * kSide * 32;  // of 16 bytes in the block's tiles
+    const auto in_order = [&](int i) { return shared_index(i / (kSide * 32), i / 32 % kSide, i % 32); };
+    const int units = at.squares * kSide * 32;  // vectors of the thread block's tiles
     uint4 words[kSide];
     if (part.to_swizzled) {
 #pragma unroll
         for (int i = 0; i < kSide; i++)
             words[i] = i < at.lines ? *reinterpret_cast<const uint4*>(part.in + at.compact + i * 32 * at.stride) : uint4{};
-        turn(words);
+        transpose_words(words);
 #pragma unroll
-        for (int j = 0; j < kSide; j++) shared[shared_place(square, j, row)] = words[j];
+        for (int j = 0; j < kSide; j++) shared[shared_index(square, j, row)] = words[j];
         __syncthreads();
 #pragma unroll
         for (int j = 0; j < kSide; j++)
@@ -370,18 +366,18 @@ __global__ void __launch_bounds__(kMostSquares * 32) swizzle_square_rows_kernel(
 #pragma unroll
         for (int j = 0; j < kSide; j++)
             if (const int i = j * threads + thread; i < units) copy_word(&shared[in_order(i)], from + i);
-        wait_for_pieces();
+        wait_for_copies();
         __syncthreads();
 #pragma unroll
-        for (int j = 0; j < kSide; j++) words[j] = shared[shared_place(square, j, row)];
-        turn(words);
+        for (int j = 0; j < kSide; j++) words[j] = shared[shared_index(square, j, row)];
+        transpose_words(words);
 #pragma unroll
         for (int i = 0; i < kSide; i++)
             if (i < at.lines) *reinterpret_cast<uint4*>(part.out + at.compact + i * 32 * at.stride) = words[i];
     }
 }
 
-// Returns whether a part serves these two kernels.
+// Returns whether these two kernels take a part.
 bool has_whole_squares(const Part& part) {
     constexpr int64_t most_rows = 65535;  // of a grid
     const bool whole_strides = part.compact.line_stride % 16 == 0 && part.compact.matrix_scales % 16 == 0;
@@ -415,7 +411,7 @@ Part part_of(const SwizzleProblem::Scales& s, const GroupedRows& grouped) {
         part.lines = ceil_div(s.lines, int64_t(part.row_lines));
         part.compact.tile_rows = part.swizzled.tile_rows = 1;
     } else {
-        const bool columns_stay = !grouped.set() || !s.columnwise;  // groups of columns start anywhere
+        const bool columns_stay = !grouped.set() || !s.columnwise;  // columnwise groups may start at any column
         part.compact_wide = columns_stay && part.swizzled.repeat == 1 && is_aligned(to_swizzled ? s.in : s.out, 16) &&
                             part.compact.columns % part.square_columns == 0;
         part.swizzled_wide = is_aligned(to_swizzled ? s.out : s.in, 16);
@@ -431,8 +427,8 @@ void launch_square_rows(const Context& context, int64_t squares, int64_t rows, i
            dim3(uint32_t(of_block), 32), 0, call.stream, a);
 }
 
-// Enqueues zeros into compact scales of lines of groups. Groups without rows have such scales, but no tiles, so no block of
-// threads writes theirs.
+// Enqueues zeros into the compact scales of rows of columnwise groups. Groups without rows have such scales, but no tiles,
+// so no thread block writes theirs.
 void clear_lines_of_groups(const Context& context, const Part& part, const GroupedRows& grouped, const Launch& call) {
     if (!grouped.set() || !part.columnwise || part.to_swizzled || !part.compact.has_one_of_line()) return;
     clear(context, part.out, size_t(grouped.groups.count * part.lines), "unswizzle_scales", call.stream);

@@ -1,4 +1,4 @@
-// Copies from global to shared memory that take no register.
+// Asynchronous copies (cp.async) from global to shared memory. They occupy no registers.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -7,7 +7,7 @@
 namespace mxq::cuda {
 
 // Starts to copy 16 bytes to shared memory; zeros where `exists` is false.
-__device__ __forceinline__ void copy_piece(uint4* to, const void* from, bool exists) {
+__device__ __forceinline__ void copy_vector(uint4* to, const void* from, bool exists) {
     const uint32_t address = uint32_t(__cvta_generic_to_shared(to));
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(exists ? 16 : 0) : "memory");
 }
@@ -22,7 +22,7 @@ __device__ __forceinline__ void copy_word(Word* to, const void* from) {
         asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(address), "l"(from), "n"(sizeof(Word)) : "memory");
 }
 
-// Waits for all that the thread has started to copy; a barrier must follow.
-__device__ __forceinline__ void wait_for_pieces() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+// Waits for all copies of the thread. A barrier must follow.
+__device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 }  // namespace mxq::cuda

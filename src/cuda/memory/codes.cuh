@@ -1,4 +1,4 @@
-// Codes of eight bits, as many as a vector of elements has, and their way to memory.
+// 8-bit codes of a vector of elements, and their stores.
 #pragma once
 #include "cuda/memory/elements.cuh"
 
@@ -10,7 +10,7 @@ struct Codes {
     uint32_t words[count / 4];
 };
 
-// Stores the codes of access i (memory/elements.cuh) in full, if that exists.
+// Stores all codes of access i (memory/elements.cuh), if it exists.
 template <int count, class Accesses>
 __device__ __forceinline__ void store_wide_codes(const Codes<count>& codes, uint8_t* to, int64_t stride,
                                                  const Accesses& accesses, int i) {
@@ -20,7 +20,7 @@ __device__ __forceinline__ void store_wide_codes(const Codes<count>& codes, uint
     else *reinterpret_cast<uint32_t*>(to) = codes.words[0];
 }
 
-// Makes the codes of a vector that lies in one block.
+// Quantizes a vector whose elements share a scale.
 template <class E, class T>
 __device__ __forceinline__ Codes<Vector<T>::count> quantize_vector(const Vector<T>& vector, float reciprocal) {
     Codes<Vector<T>::count> codes{};

@@ -1,11 +1,10 @@
-// Holds what reading quantized parts shares: packed codes as words, scales of every type as fp32, and their products.
+// Reads quantized parts: packed codes as words, scales of every type as fp32, and their products.
 //
-//     line of codes --load_packed--> packed words --unpack--> a byte per code, four to a word --decode_scaled_pair--> fp32
+//     K-major row of codes --load_packed--> packed words --unpack--> a byte per code --decode_scaled_pair--> fp32
 //     scales --load_scale--> fp32, one for a block
 //     amax or decode scale --global_scale (core/group_view.h)--> fp32, one above them
 //
-// The element is a type, known when a kernel is compiled; the scale type and the layout are branches that all threads take
-// alike.
+// The element is a compile-time type. The scale type and the layout are branches that all threads take alike.
 #pragma once
 #include "core/group_view.h"
 #include "cuda/memory/codes.cuh"
@@ -18,22 +17,22 @@ namespace mxq::cuda {
 
 // ---- Codes -----------------------------------------------------------------------------------------------------------
 
-// Holds `count` codes as stored, 4 or 8 of them, the first in the lowest bits. Bits past the last are of no meaning.
+// Holds 4 or 8 codes as stored, the first in the lowest bits. Bits past the last code are undefined.
 template <int bits, int count>
 struct Packed {
     static constexpr int bytes = bits * count / 8;
     uint32_t words[(bytes + 3) / 4];
 };
 
-// Returns whether every line of a part can be read in whole words, 16 codes (bits / 2 words) at a time.
+// Returns whether every K-major row of a part can be read 16 codes (bits / 2 words) at a time.
 inline bool is_word_wise(const QuantizedPart& part) {
     const int64_t unit = part.bits == 8 ? 16 : part.bits == 4 ? 8 : 4;  // bytes
     return is_aligned(part.codes, unit) && part.line_bytes % unit == 0 && part.length % 16 == 0;
 }
 
-// Loads the words that hold the codes at `column` of a line, a multiple of `count`. Six-bit codes may begin inside of a
-// word: align_packed moves them once they are there, so that several loads are on their way before the first is needed. Of
-// 16 codes, three words, a lane reads the two that hold its own, its neighbours the rest.
+// Loads the words that hold the codes at `column`, a multiple of `count`, of a K-major row. Six-bit codes may start inside
+// of a word: align_packed shifts them after the loads, so that several loads are in flight. 16 six-bit codes are three
+// words, of which a lane reads the two that hold its own.
 template <int bits, int count>
 __device__ __forceinline__ Packed<bits, 8> load_packed_words(const uint8_t* line, int64_t column) {
     Packed<bits, 8> packed{};
@@ -42,7 +41,7 @@ __device__ __forceinline__ Packed<bits, 8> load_packed_words(const uint8_t* line
         const uint32_t byte = uint32_t(column) / 4 * 3 % 4;  // of the first word
         const auto* words = reinterpret_cast<const uint32_t*>(from - byte);
         packed.words[0] = words[0];
-        packed.words[1] = words[count == 8 || byte >= 2];  // four codes may lie in one word, which may be the last
+        packed.words[1] = words[count == 8 || byte >= 2];  // four codes may fit in one word, which may be the last
     } else if constexpr (bits * count == 64) {
         const uint2 v = *reinterpret_cast<const uint2*>(from);
         packed.words[0] = v.x, packed.words[1] = v.y;
@@ -54,13 +53,13 @@ __device__ __forceinline__ Packed<bits, 8> load_packed_words(const uint8_t* line
     return packed;
 }
 
-// Returns at which bit of these words the codes at `column` begin.
+// Returns the bit of these words at which the codes at `column` start.
 template <int bits>
 __device__ __forceinline__ uint32_t first_packed_bit(int64_t column) {
     return bits == 6 ? uint32_t(column) / 4 * 3 % 4 * 8 : 0;
 }
 
-// Returns the codes that begin at a bit of the words.
+// Returns the codes that start at a bit of the words.
 template <int bits, int count>
 __device__ __forceinline__ Packed<bits, count> align_packed(const Packed<bits, 8>& words, uint32_t bit) {
     Packed<bits, count> packed;
@@ -69,13 +68,13 @@ __device__ __forceinline__ Packed<bits, count> align_packed(const Packed<bits, 8
     return packed;
 }
 
-// Loads the codes at `column` of a line, a multiple of `count`.
+// Loads the codes at `column`, a multiple of `count`, of a K-major row.
 template <int bits, int count>
 __device__ __forceinline__ Packed<bits, count> load_packed_wide(const uint8_t* line, int64_t column) {
     return align_packed<bits, count>(load_packed_words<bits, count>(line, column), first_packed_bit<bits>(column));
 }
 
-// Loads the first `valid` of the codes at `column`, byte by byte; what is missing is zero.
+// Loads the first `valid` of the codes at `column`, byte by byte. Missing codes are zero.
 template <int bits, int count>
 __device__ __forceinline__ Packed<bits, count> load_packed_narrow(const uint8_t* line, int64_t column, int valid) {
     Packed<bits, count> packed{};
@@ -110,7 +109,7 @@ __device__ __forceinline__ float scale_of_byte(ScaleType type, uint32_t byte) {
     return type == ScaleType::E8M0 ? scale_value(byte) : decode_pair<E4M3>(byte).x;
 }
 
-// Returns the value of scale `at` among those of codes of E.
+// Returns scale number `at` of codes of E.
 template <class E>
 __device__ __forceinline__ float load_scale(const uint8_t* scales, ScaleType type, int64_t at) {
     if (E::bits == 8 && type == ScaleType::F32) return reinterpret_cast<const float*>(scales)[at];
@@ -119,8 +118,8 @@ __device__ __forceinline__ float load_scale(const uint8_t* scales, ScaleType typ
 
 // ---- Values ----------------------------------------------------------------------------------------------------------
 
-// Returns the values of two codes under their scales, the first in the low byte; what rounds them to the output's type gives
-// NaN the library's bits. Only codes of four bits have a scale above their blocks'.
+// Returns the values of two codes times their scales, the first code in the low byte. The rounding to the output type gives
+// NaN the library's bits. Only 4-bit codes have a scale above their block scales.
 template <class E>
 __device__ __forceinline__ float2 decode_scaled_pair(uint32_t codes, float first_scale, float second_scale, float global) {
     const float2 pair = dequantize_pair<E>(codes, first_scale, second_scale);

@@ -1,4 +1,4 @@
-// Grids of any number of blocks, the index of a block in them, and the lanes of a warp.
+// Grids of any number of thread blocks, the index of a thread block in them, and the lanes of a warp.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -10,7 +10,7 @@ namespace mxq::cuda {
 
 constexpr uint32_t kAllLanes = 0xFFFFFFFFu;
 
-// Returns a grid of at least `blocks` blocks; kernels leave those past the end.
+// Returns a grid of at least `blocks` thread blocks. Kernels return at once in those past the end.
 inline dim3 grid_of(int64_t blocks) {
     constexpr int64_t longest = 0x7FFFFFFF;
     const int64_t x = blocks < 1 ? 1 : blocks < longest ? blocks : longest;
@@ -19,7 +19,7 @@ inline dim3 grid_of(int64_t blocks) {
 
 __device__ __forceinline__ int64_t block_index() { return int64_t(blockIdx.y) * gridDim.x + blockIdx.x; }
 
-// Returns a grid of at least `rows` rows of `across` blocks, so that kernels need not divide.
+// Returns a grid of at least `rows` rows of `across` thread blocks, so that kernels need no division.
 inline dim3 grid_of_rows(int64_t across, int64_t rows) {
     constexpr int64_t most = 65535;
     const int64_t y = rows < 1 ? 1 : rows < most ? rows : most;

@@ -1,13 +1,12 @@
-// Groups on the device. A group takes ceil(rows / 128) group tiles: 128 rows of one group each, the last one fewer. Tiles of
-// rows, swizzled scales and grids count them; a kernel may have group tiles of another height.
+// Finds groups on the device. A group tile is 128 rows of one group, fewer at the group's end. Row tiles, swizzled scales
+// and grids count group tiles. A kernel may choose another height.
 //
-//     find_group_tile, find_group   one warp looks for one group: 32 groups at a time, a lane each, until the group is passed
-//     TileSearch                    the same in two steps, sooner among hundreds of groups: loads need the first one alone
-//     walk_groups                   all threads of a block look at all groups, thread t at t * share .. t * share + share - 1:
-//                                   three short walks and two scans over the threads
+//     find_group_tile, find_group   one warp searches 32 groups at a time, one a lane
+//     TileSearch                    the same in two steps, so that loads start sooner among hundreds of groups
+//     for_each_group                all threads of a block share all groups: thread t takes t * share .. t * share + share - 1
 //
-// Both give a Group, whose sums stay below 2^32: 2^31 rows and 4096 paddings. Values out of order are
-// clamped, so that nothing outside of the buffers is touched.
+// The sums of a Group stay below 2^32: 2^31 rows and 4096 paddings. Ends out of order are clamped, so that no access leaves
+// the buffers.
 #pragma once
 #include "core/layout.h"
 #include "core/problem.h"
@@ -15,20 +14,20 @@
 
 namespace mxq::cuda {
 
-// Returns the most group tiles, of 128 rows or another power of two, that any ends need: what a grid must cover.
+// Returns an upper bound of the group tiles that any ends need, which a grid must cover.
 inline int64_t group_tiles_bound(const GroupedRows& grouped, int64_t group_tile = kSwizzleRows) {
     return padded_rows_bound(grouped.rows, grouped.groups.count, group_tile) / group_tile;
 }
 
-// Describes what a kernel reads and writes. Kernels with one output, or with two operands, number them 0 and 1.
+// Numbers what a kernel reads and writes. Kernels with one output, or with two operands, use 0 and 1.
 enum PartIndex { kSourcePart, kRowwisePart, kColumnwisePart };
 
-// Describes what is summed over the groups before: rows rounded up to the units of each part, codes and scales.
+// Names the sums over the earlier groups: rows, rounded up to the units of codes and scales of each part.
 enum GroupSum { kSourceCodes, kSourceScales, kRowwiseCodes, kRowwiseScales, kColumnwiseCodes, kColumnwiseScales, kGroupSums };
 
 struct GroupSumUnits {
     uint32_t at[kGroupSums] = {1, 1, 1, 1, 1, 1};  // powers of two
-    uint32_t tile_rows_log2 = 7;  // rows of a group tile, where they are not 128
+    uint32_t tile_rows_log2 = 7;                   // of the rows of a group tile
 
     __device__ __forceinline__ uint32_t round_up(int sum, uint32_t rows) const { return (rows + at[sum] - 1) & ~(at[sum] - 1); }
     __device__ __forceinline__ uint32_t group_tiles(uint32_t rows) const {
@@ -41,7 +40,7 @@ MXQ_HD GroupSumUnits group_sum_units(const GroupUnits& first, const GroupUnits& 
     return {{uint32_t(first.codes), uint32_t(first.scales), uint32_t(second.codes), uint32_t(second.scales), 1, 1}};
 }
 
-// A group, and the sums of all groups before it; index -1: there is none.
+// A group, and the sums over all groups before it. An index of -1 means no group.
 struct Group {
     int32_t index;
     uint32_t rows, first_group_tile;
@@ -74,7 +73,7 @@ __device__ __forceinline__ uint32_t combine(uint32_t a, uint32_t b) {
     return scan == Scan::Sum ? a + b : max(a, b);
 }
 
-// Returns what the lanes up to this one have, combined.
+// Returns the inclusive scan over the lanes.
 template <Scan scan>
 __device__ __forceinline__ uint32_t scan_lanes(uint32_t value) {
 #pragma unroll
@@ -89,8 +88,8 @@ __device__ __forceinline__ uint32_t scan_lanes(uint32_t value) {
 
 constexpr int kMaxWarps = 32;
 
-// Returns what the block's threads before this one have, combined. All threads of the block call it, a multiple of 32. It is
-// out of line, since a walk calls it six times.
+// Returns the exclusive scan over the threads of the block, a multiple of 32, which all call it. Out of line: for_each_group
+// calls it six times.
 template <Scan scan>
 __device__ __noinline__ uint32_t exclusive_scan(uint32_t value) {
     __shared__ uint32_t totals[kMaxWarps];
@@ -104,10 +103,10 @@ __device__ __noinline__ uint32_t exclusive_scan(uint32_t value) {
     return before;
 }
 
-// Calls `look(group)` for every group, spread over the block's threads, each with all that came before it in two parts. `rows`
-// of a group out of order is 0. All threads of the block call it.
+// Calls `look(group)` for every group, spread over the threads of the block, which all call it. The sums are those of two
+// parts. A group whose end is out of order has 0 rows.
 template <class Look>
-__device__ void walk_groups(const GroupedRows& grouped, const GroupUnits& first_units, const GroupUnits& second_units,
+__device__ void for_each_group(const GroupedRows& grouped, const GroupUnits& first_units, const GroupUnits& second_units,
                             const Look& look) {
     const GroupSumUnits units = group_sum_units(first_units, second_units);
     const int32_t count = grouped.groups.count, share = int32_t(ceil_div(count, int64_t(blockDim.x)));
@@ -147,12 +146,12 @@ __device__ void walk_groups(const GroupedRows& grouped, const GroupUnits& first_
 
 enum class GroupBy { Tile, Index };
 
-// Returns the group that holds group tile `wanted`, or group `wanted`, for all lanes of a warp. `units` may count something
-// else in place of group tiles.
+// Returns the group that holds group tile `wanted`, or group `wanted`, for all lanes of a warp. `units` may count other
+// units than group tiles.
 template <GroupBy by, class Units>
 __device__ __forceinline__ Group find_group_by(const GroupedRows& grouped, const Units& units, uint32_t wanted) {
     const int lane = threadIdx.x % 32, count = grouped.groups.count;
-    uint32_t row = 0, group_tile = 0, sums[kGroupSums] = {};  // before the 32 groups; of a sum, what the lane's groups give
+    uint32_t row = 0, group_tile = 0, sums[kGroupSums] = {};  // before the 32 groups; of the sums, the lane's share
     int base = 0, owner = 32;
     Group found{-1, 0, 0, {}};
     const auto end_of = [&](int group) { return group < count ? uint32_t(clamped_end(grouped, group)) : 0; };
@@ -169,7 +168,7 @@ __device__ __forceinline__ Group find_group_by(const GroupedRows& grouped, const
         end = max(end, before);
         const uint32_t rows = end - before, group_tiles = units.group_tiles(rows),
                        all = __reduce_add_sync(kAllLanes, group_tiles);
-        // Most are passed as a whole; only those with the wanted group among them are scanned.
+        // Skips 32 groups at once, and scans only those that contain the wanted one.
         if (by == GroupBy::Tile ? group_tile + all > wanted : int(wanted) - base < 32) {
             const uint32_t passed = group_tile + scan_lanes<Scan::Sum>(group_tiles);
             if constexpr (by == GroupBy::Tile)
@@ -207,8 +206,8 @@ __device__ __forceinline__ void find_group_tile(const GroupedRows& grouped, cons
     __syncthreads();
 }
 
-// Finds a group by one warp, for all threads of the block, which all call it, once: a second call would overwrite what others
-// still read.
+// Finds a group by one warp, for all threads of the block, which all call it, and only once: a second call would overwrite a
+// result that others still read.
 template <GroupBy by>
 __device__ inline Group find_group(const GroupedRows& grouped, const GroupUnits& first_units, const GroupUnits& second_units,
                                    int64_t wanted) {
@@ -235,7 +234,7 @@ __device__ inline Group group_of_index(const GroupedRows& grouped, const GroupUn
 
 // ---- One group, sooner ---------------------------------------------------------------------------------------------------
 
-// The lane's group among the 32 from `base` on; behind the last group it has no rows.
+// The lane's group among the 32 from `base` on. Past the last group it has no rows.
 struct LaneGroup {
     uint32_t start, end;  // its first row, and that of the next
 
@@ -249,20 +248,20 @@ struct LaneGroup {
     __device__ __forceinline__ bool is_ordered() const { return start <= end; }
 };
 
-// Finds the group that holds group tile `wanted` by one warp, in two steps. Where ends are in order, which is asked once at the
-// end, two ends tell a group's rows, and not the groups before it. So while 32 groups are passed the next 32 are already
-// counted, and the ends behind those are on their way.
+// Finds the group that holds group tile `wanted` by one warp, in two steps. Where ends are in order, two of them give the
+// rows of a group without the groups before it. So while 32 groups are skipped, the next 32 are counted and the ends after
+// those are in flight. Ends out of order are detected at the end, and take find_group_tile.
 template <class Units>
 class TileSearch {
     const Units& units;
     LaneGroup here;
-    uint32_t sums[kGroupSums] = {};  // of the 32 groups before; of a sum, what the lane's groups give
+    uint32_t sums[kGroupSums] = {};  // of the groups before `here`: the lane's share
     int owner = 0;                   // the lane of the group
     bool ordered;
 
 public:
-    // All that loads of the group's rows need. Of `starts` that is where the group begins in the source. Where there is no
-    // group, all group tiles are before it.
+    // Holds all that loads of the group's rows need; of `starts` only kSourceCodes. Without a group, first_group_tile counts
+    // all group tiles.
     Group group;
 
     __device__ __forceinline__ TileSearch(const GroupedRows& grouped, const Units& counted, uint32_t wanted)
@@ -295,7 +294,7 @@ public:
                  __shfl_sync(kAllLanes, passed - tiles, owner), {}};
         group.starts[kSourceCodes] = start(kSourceCodes, first_row());
     }
-    // Adds where the group begins elsewhere. Where there is no group, that is defined for what is rounded up alone.
+    // Adds the other starts. Without a group, only starts that are rounded up are defined.
     __device__ __forceinline__ void add_starts() {
         if (!ordered) return;
         const uint32_t row = first_row();
@@ -309,7 +308,7 @@ private:
         return __reduce_add_sync(kAllLanes, units.group_tiles(lane.rows()));
     }
     __device__ __forceinline__ uint32_t first_row() const { return __shfl_sync(kAllLanes, here.start, owner); }
-    // Rows that are not rounded up begin where ends say.
+    // Without rounding, a group starts at its first row.
     __device__ __forceinline__ uint32_t start(int sum, uint32_t row) const {
         const bool before = int(threadIdx.x % 32) < owner;
         const uint32_t mine = sums[sum] + (before ? units.round_up(sum, here.rows()) : 0);

@@ -1,6 +1,5 @@
-// Stores of words that share a sector of 32 bytes with the words of other blocks of threads, as compact scales do: four bytes a
-// line and tile. Where the L2 writes such a sector back before it is whole, memory must read it first. So the L2 is asked to
-// keep it longest.
+// Stores of words whose 32-byte sector other thread blocks complete, such as compact scales: four bytes a row and tile. If
+// the L2 writes such a sector back before it is whole, DRAM must read it first. So the store asks the L2 to evict it last.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -8,7 +7,7 @@
 
 namespace mxq::cuda {
 
-// Returns the L2's policy for what it shall keep longest.
+// Returns the L2 policy evict_last.
 __device__ __forceinline__ uint64_t keep_longest() {
     uint64_t policy;
     asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));

@@ -6,10 +6,10 @@
 
 namespace mxq::cuda {
 
-// Magnitudes are kept packed like the elements, as bits without sign, which are ordered like the values. Maxima by
-// PROPAGATE hand on a NaN, whose bits are above Inf's; by SATURATE they ignore it.
+// Magnitudes stay packed like the elements, as bits without sign, which are ordered like the values. PROPAGATE passes a NaN
+// on, whose bits are above Inf's. SATURATE ignores it.
 
-// Returns the larger of `largest`, magnitudes that are no NaN, and of the magnitudes of a vector's word.
+// Returns the maxima of `largest`, which has no NaN under SATURATE, and of the magnitudes of a word.
 template <class T, Nonfinite policy>
 __device__ __forceinline__ uint32_t larger_magnitudes(uint32_t largest, uint32_t word) {
     if constexpr (std::is_same_v<T, float>) {
@@ -66,9 +66,9 @@ __device__ __forceinline__ uint32_t vector_magnitudes(const Vector<T>& vector, u
     return largest;
 }
 
-// Makes maxima over `lanes` neighbouring lanes of n values each. Lane q ends up with those of index q, q + lanes, ... in
-// values[0], values[1], ... (with the one of index q % n where there are fewer values than lanes): a shuffle halves what
-// is left to do instead of repeating it everywhere.
+// Reduces n values over `lanes` neighbouring lanes to their maxima. Lane q gets those of index q, q + lanes, ... in
+// values[0], values[1], ... (if n < lanes, that of index q % n). Each shuffle halves the work that is left, which a
+// butterfly would repeat in every lane.
 template <int lanes, int n, int distance = 1>
 __device__ __forceinline__ void reduce_lanes(uint32_t (&values)[n]) {
     if constexpr (distance < lanes && n == 1) {

@@ -1,4 +1,4 @@
-// An operand of a product as one group or expert has it: its values one by one, and the fp32 factors of its lines.
+// The operand of a product in one group or expert: its values one by one, and the fp32 factors of its rows.
 #pragma once
 #include "core/group_view.h"
 #include "cuda/memory/groups.cuh"
@@ -8,7 +8,7 @@
 
 namespace mxq::cuda {
 
-// An operand of one product: its first line, codes and scales.
+// The codes and scales of the first stored row of an operand.
 struct TileOperand {
     const uint8_t *codes, *scales;
     ScaleLayout layout;
@@ -24,8 +24,8 @@ __device__ inline TileOperand operand_of_group(const GemmOperand& operand, const
             global_scale(operand, start.index)};
 }
 
-// Return the first scale of a line, and the way from there to that of code k, without the slow divisions by what the
-// compiler does not know to be powers of two.
+// Return the offset of the first scale of a stored row, and the offset from there to the scale of code k. Shifts replace
+// divisions by powers of two that the compiler does not know as such.
 __device__ __forceinline__ int64_t scale_line(ScaleLayout layout, uint32_t line) {
     const int shift = layout.swizzled ? 0 : log2_of(uint32_t(layout.tile_rows));
     layout.tile_rows = 1;
@@ -37,7 +37,7 @@ __device__ __forceinline__ int64_t scale_in_line(ScaleLayout layout, uint32_t k)
     return layout.block == MXQ_MAX_DIM ? 0 : layout.offset(0, 0, k >> log2_of(uint32_t(layout.block)));
 }
 
-// Makes the compiler compute this value here and once: not again where it is used, and not together with what comes after.
+// Makes the compiler compute the value here and once, apart from later operations.
 __device__ __forceinline__ void keep(uint32_t& value) { asm volatile("" : "+r"(value)); }
 
 // ---- Values -----------------------------------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ __device__ inline float element_value(int32_t bits, Element element, uint32_t co
     return element == Element::F16 ? to_float(F16{uint16_t(code)}) : to_float(Bf16{uint16_t(code)});
 }
 
-// Returns the value of code `k` of a stored line.
+// Returns the value of code `k` of a stored row.
 __device__ inline float element_at(const GemmOperand& operand, int32_t bits, const TileOperand& at, uint32_t line,
                                    uint32_t k) {
     uint32_t code = code_at(bits, at.codes + line * operand.line_bytes, k);
@@ -68,7 +68,7 @@ __device__ inline float element_at(const GemmOperand& operand, int32_t bits, con
     return element_value(bits, operand.element, code);
 }
 
-// Returns the value of the scale byte of code `k` of a stored line; 1 where there is none.
+// Returns the value of the scale byte of code `k` of a stored row; 1 without scale bytes.
 __device__ inline float block_scale_at(const GemmOperand& operand, int32_t bits, const TileOperand& at, uint32_t line,
                                        uint32_t k) {
     if (operand.scale_type != ScaleType::E8M0 && operand.scale_type != ScaleType::E4M3) return 1;
@@ -76,7 +76,7 @@ __device__ inline float block_scale_at(const GemmOperand& operand, int32_t bits,
     return bits == E2M1::bits && operand.scale_type == ScaleType::E4M3 ? decode<E4M3>(scale) : scale_value(scale);
 }
 
-// Where a code of an operand is stored: a line, and the code's number in it.
+// The stored row of a code, and its index there.
 struct Stored {
     uint32_t line, code;
 };
@@ -97,10 +97,10 @@ __device__ inline float operand_value(const GemmOperand& operand, const TileOper
     return multiply_rn(value, scales[scale_line(at.layout, line) + scale_in_line(at.layout, k)]);
 }
 
-// ---- Factors of lines ----------------------------------------------------------------------------------------------------
+// ---- Factors of rows -----------------------------------------------------------------------------------------------------
 
-// Rounds to nearest where sums become F32 or are added to more. Before a rounding to 16 bits it rounds to odd, so that the
-// result is as if rounded from the double.
+// Rounds to nearest where the sum becomes F32 or is added to. Before a rounding to 16 bits it rounds to odd, so that the
+// result is rounded once.
 __device__ __forceinline__ float round_sum(double sum, bool to_nearest) {
     if (to_nearest) return __double2float_rn(sum);
     const float cut = __double2float_rz(sum);
@@ -113,13 +113,13 @@ __device__ __forceinline__ float line_factor(const GemmOperand& operand, const T
     return at.global;
 }
 
-// 2^-30 to 2^30: with two such factors no product of a sum of products of codes leaves fp32's normal range.
+// Returns whether a factor is within 2^-30 to 2^30. Two such factors keep a sum of products of codes in fp32's normal range.
 __device__ __forceinline__ bool is_usual_factor(float factor) {
     return (float_bits(factor) & kMagnitudeMask) - (97u << 23) <= 60u << 23;
 }
 
-// Returns whether a scale of 128 codes, as bits, may take sums of products of FP8's codes with values of NVFP4 out of fp32's
-// normal range, or leaves it itself when it is lifted: not from 2^-80 to 2^60, nor 0.
+// Returns whether a scale of 128 codes, as bits, lies outside of 2^-80 to 2^60 and is not 0. Then sums of products of FP8
+// codes and NVFP4 values may leave fp32's normal range.
 __device__ __forceinline__ bool is_unusual_scale(uint32_t scale) {
     constexpr uint32_t least = (127 - 80) << 23, most = (127 + 60) << 23;
     const uint32_t magnitude = scale & kMagnitudeMask;
@@ -131,8 +131,7 @@ __device__ __forceinline__ float scale_sum(float sum, float a, float b, bool to_
     return round_sum(double(sum) * double(a) * double(b), to_nearest);
 }
 
-// Makes the sum of plain numbers or MX values and codes again, in double: without their fp32 factors sums may leave fp32's
-// range where D does not.
+// Computes a sum again in double: without its fp32 factors it may leave fp32's range where D does not.
 __device__ __noinline__ inline float sum_again(const GemmProblem& p, const TileOperand& a, const TileOperand& b, uint32_t token,
                                                uint32_t line) {
     double sum = 0;
@@ -142,7 +141,7 @@ __device__ __noinline__ inline float sum_again(const GemmProblem& p, const TileO
     return __double2float_rn(sum);
 }
 
-// Returns whether an operand's lines have fp32 factors, which multiply sums.
+// Returns whether the rows of an operand have fp32 factors, which multiply sums.
 __device__ __forceinline__ bool has_factor(const GemmOperand& operand) {
     return operand.scale_type == ScaleType::F32 || operand.scale_type == ScaleType::E4M3;
 }

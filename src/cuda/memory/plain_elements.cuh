@@ -20,8 +20,8 @@ __device__ __forceinline__ void store_element(void* data, int32_t format, int64_
         static_cast<Bf16*>(data)[at] = from_float<Bf16>(value);
 }
 
-// Loads pairs of neighbouring elements, each pair eight elements behind the one before. -0, which adds nothing, stands for
-// those that are `left` or more behind the first.
+// Loads pairs of neighbouring elements, one pair every 8 elements. Elements `left` or more after the first are -0, which
+// adds nothing.
 template <class T, int pairs>
 __device__ __forceinline__ void load_pairs(const T* from, int left, float2 (&to)[pairs]) {
     const auto load = [&](int i) { return i < left ? to_float(from[i]) : -0.0f; };
@@ -29,7 +29,7 @@ __device__ __forceinline__ void load_pairs(const T* from, int left, float2 (&to)
     for (int i = 0; i < pairs; i++) to[i] = {load(8 * i), load(8 * i + 1)};
 }
 
-// Does the same for elements of any type, the first of which is number `at`.
+// Does the same for elements of any type, from element `at` on.
 template <int pairs>
 __device__ __forceinline__ void load_pairs(const void* data, int32_t format, int64_t at, int left, float2 (&to)[pairs]) {
     if (format == MXQ_FORMAT_F32)

@@ -1,17 +1,17 @@
-// Tiles of rows, for kernels that go from rows to rows: 128 of them where they fill tiles of scales, else 8. Without groups
-// a tile is of a matrix, with groups it has rows of one group, which one warp finds. Where a tile lies in plain rows and in
-// a rowwise part whose lines have scales of their own:
+// Row tiles, for kernels from rows to rows: 128 rows where these fill tiles of scales, else 8. Without groups a tile is part
+// of a matrix. With groups it has rows of one group, which one warp finds. A tile's offsets in the plain rows and in a
+// rowwise part that has a scale for each row:
 //
 //          source                codes                   scales
-//          in_row      [row  ]   code_row      [row  ]   scale_byte: where those of the matrix or group begin;
-//            + rows    [row  ]     + padded    [codes]     the tile's first row is `row` of these
+//          in_row      [row  ]   code_row      [row  ]   scale_byte: the start of the matrix or group,
+//            + rows    [row  ]     + padded    [codes]     in which the tile's first row is `row`
 //                                              [ +0  ]
 #pragma once
 #include "cuda/memory/groups.cuh"
 
 namespace mxq::cuda {
 
-// Counts tiles of a group's rows with those that pad what is written, which is part 1.
+// Counts the tiles of a group, with those that only pad the output, which is part 1.
 struct RowUnits : GroupSumUnits {
     __device__ __forceinline__ uint32_t group_tiles(uint32_t rows) const {
         return GroupSumUnits::group_tiles(round_up(kRowwiseCodes, rows));
@@ -24,17 +24,17 @@ inline RowUnits row_units(const GroupUnits& in, const GroupUnits& out, int64_t t
     return units;
 }
 
-// Returns the most tiles that any ends need; `unit` is what a group's rows are rounded up to where they are written.
+// Returns an upper bound of the tiles that any ends need. The rows of a group are rounded up to `unit` in the output.
 inline uint32_t row_tiles_bound(const GroupedRows& grouped, int64_t unit, int64_t tile_rows) {
     return uint32_t(padded_rows_bound(grouped.rows, grouped.groups.count, unit > tile_rows ? unit : tile_rows) / tile_rows);
 }
 
-// A kernel finds none of its arguments in the constant cache: what groups alone need comes last.
+// The constant cache is cold when a kernel starts: members that only groups need come last.
 struct RowTiles {
     bool in_groups;
-    uint32_t rows, of_matrix, all;  // rows of a matrix; tiles of one, and of all; with groups, as many as any ends need
+    uint32_t rows, of_matrix, all;  // rows of a matrix; tiles of a matrix; all tiles, with groups an upper bound
     uint32_t tile_rows_log2;
-    int64_t matrix_scales, group_scales;  // bytes from a matrix, or from a row that groups are rounded up to, to the next
+    int64_t matrix_scales, group_scales;  // bytes from a matrix to the next; bytes for a row of a group
     GroupedRows grouped;
     RowUnits units;
 
@@ -53,7 +53,7 @@ struct RowTiles {
 struct RowTile {
     int64_t in_row, code_row, scale_byte;
     uint32_t row;          // the first, in its matrix or group
-    int32_t rows, padded;  // from the first on to the last of the matrix or group: that the source has, that the part has
+    int32_t rows, padded;  // from `row` to the end of the matrix or group: in the source, in the part
     int32_t scope;         // expert or group
 };
 

@@ -1,4 +1,4 @@
-// Scales to and from memory, four bytes of a line at a time.
+// Loads and stores of scales, four bytes of a row at a time.
 #pragma once
 #include "core/layout.h"
 #include "core/problem.h"
@@ -6,8 +6,8 @@
 
 namespace mxq::cuda {
 
-// A scale word: the scales of a line at columns c .. c + 3, c a multiple of 4, the lowest in the low byte. It is
-// contiguous in both layouts.
+// A scale word: the scales of a row at columns c .. c + 3, c a multiple of 4, the lowest in the low byte. It is contiguous
+// in both layouts.
 
 // Returns how many bytes of a scale word a layout stores at (line, column).
 __device__ __forceinline__ int64_t stored_scales(const ScaleLayout& layout, int64_t lines, int64_t line, int64_t column) {
@@ -29,7 +29,7 @@ __device__ __forceinline__ void store_scale_word(uint8_t* to, uint32_t word, int
         if (i < count) to[i] = uint8_t(word >> (i * 8));
 }
 
-// Stores a scale word whose sector other blocks of threads complete.
+// Stores a scale word whose sector other thread blocks complete.
 __device__ __forceinline__ void store_shared_scale_word(uint8_t* to, uint32_t word, int64_t count) {
     if (is_word(to, count)) return store_kept(reinterpret_cast<uint32_t*>(to), word);
 #pragma unroll
@@ -46,7 +46,8 @@ __device__ __forceinline__ uint32_t load_scale_word(const uint8_t* from, int64_t
     return word;
 }
 
-// Returns the line whose scale word is `word` of a tile in the order of the layout: a swizzled tile is 512 bytes in a row.
+// Returns the row of scale word number `word` of a tile, in the order of the layout. A swizzled tile is 512 contiguous
+// bytes.
 __device__ __forceinline__ int line_of_word(const ScaleLayout& layout, int word) {
     return layout.swizzled ? word % 4 * 32 + word / 4 : word;
 }

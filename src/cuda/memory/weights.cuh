@@ -1,19 +1,19 @@
-// Quantized weights in registers: from codes and scale bytes to BF16 numbers, two at a time, as exact products take them.
+// Quantized weights in registers: from codes and scale bytes to BF16, two at a time, for exact products.
 //
-// Logic operations are what decoding is bound by, and run at half the rate of others. So pairs of 4-bit codes are those that
-// a mask leaves in both halves of a word, and one multiplication brings their signs and magnitudes to where BF16 has them:
+// Logic operations bound decoding: they run at half the rate of others. So a mask leaves a 4-bit code in each half of a
+// word, and one multiplication moves signs and magnitudes to where BF16 has them:
 //
 //     word           c7 c6 c5 c4   c3 c2 c1 c0
 //     masked               s e e m         s e e m          times 2^12 + 2^6, and masked again:
 //     pair 0         s0000000.eem.....   s0000000.eem.....  BF16 numbers, code * 2^-126
 //
-// Inf, NaN and scales far above 1, which one factor does not serve, are rare: a warp that meets one takes two factors.
+// Inf, NaN and scales far above 1 need two factors. They are rare: a warp that meets one takes the slower path.
 #pragma once
 #include "cuda/memory/operand.cuh"
 
 namespace mxq::cuda {
 
-// Tells kinds of weights apart, as far as loading and decoding them differ.
+// Kinds of weights whose loads and decoding differ.
 enum class Weights { Bits4, Nvfp4, Bits6, Bits8 };
 
 template <Weights kind>
@@ -21,16 +21,16 @@ constexpr int weight_bits = kind == Weights::Bits8   ? 8
                             : kind == Weights::Bits6 ? 6
                                                      : 4;
 
-// E2M1 codes become BF16 numbers 2^126 too small. Up to this scale one factor makes up for that too.
+// E2M1 codes become BF16 numbers 2^126 too small. Up to this scale one factor compensates for both.
 constexpr int kE2m1Missing = 127 - E2M1::bias;
 constexpr uint32_t kMostE2m1Scale = 254 - kE2m1Missing;
 
-// A factor for both would be too large under scales of NVFP4, so their products are left that much too small.
+// One factor for both would overflow under NVFP4 scales. Their products stay 2^7 too small, and sums make up for it.
 constexpr int kNvfp4Below = 7;
 template <Weights kind>
 constexpr float unit_of_sums = kind == Weights::Nvfp4 ? float(1 << kNvfp4Below) : 1.0f;
 
-// Returns the one factor of the codes of a scale, in both halves.
+// Returns the single factor of the codes of a scale, in both halves.
 template <Weights kind>
 __device__ __forceinline__ uint32_t scale_factor(const Bf16DecodeRule& rule, uint32_t scale) {
     if constexpr (kind == Weights::Nvfp4)
@@ -39,7 +39,7 @@ __device__ __forceinline__ uint32_t scale_factor(const Bf16DecodeRule& rule, uin
     return bf16_e8m0_factor(rule, scale);
 }
 
-// Returns whether one factor does not serve a scale.
+// Returns whether a scale needs two factors.
 template <Weights kind>
 __device__ __forceinline__ bool needs_two_factors(const Bf16DecodeRule& rule, uint32_t scale) {
     return kind == Weights::Bits4 ? scale > kMostE2m1Scale : is_special_scale(rule, scale);
@@ -56,7 +56,7 @@ __device__ __forceinline__ uint32_t any_scale(uint32_t scale) {
     return scale == kScaleNan ? nan : scale == 0 ? 0x00400040u : scale * 0x00800080u;
 }
 
-// Moves two 4-bit codes, `shift` bits up in either half and alone there, to where BF16 has them.
+// Moves two 4-bit codes, alone in their halves and `shift` bits up, to where BF16 has them.
 __device__ __forceinline__ uint32_t move_pair(uint32_t codes, int shift = 0) {
     return codes * ((1u << (12 - shift)) + (1u << (6 - shift))) & 0x81C081C0u;
 }
@@ -67,15 +67,15 @@ __device__ __forceinline__ uint32_t move_pair_of_word(uint32_t word, int pair) {
     return move_pair((pair < 2 ? word : word >> 8) & (0x000F000Fu << shift), shift);
 }
 
-// Multiplies four moved codes by the one factor of their scale.
+// Multiplies four moved codes by the single factor of their scale.
 template <Weights kind>
 __device__ __forceinline__ EvenOddBf16 scale_four(const Bf16DecodeRule& rule, const EvenOddBf16& moved, uint32_t factor) {
     if constexpr (kind == Weights::Bits6) return multiply_twice(moved, rule.first_factor, factor);
     return {multiply_bf16_pairs(moved.even, factor), multiply_bf16_pairs(moved.odd, factor)};
 }
 
-// Multiplies them by what any scale needs. Inf and NaN, of `codes` of 8 bits, get BF16's exponent of all ones beside their
-// mantissas.
+// Multiplies four moved codes by two factors, which serve any scale. Inf and NaN of 8-bit `codes` get BF16's exponent of all
+// ones.
 template <Weights kind>
 __device__ __forceinline__ EvenOddBf16 scale_any_four(const Bf16DecodeRule& rule, uint32_t missing, const EvenOddBf16& moved,
                                                       uint32_t codes, uint32_t scale) {
@@ -89,9 +89,9 @@ __device__ __forceinline__ EvenOddBf16 scale_any_four(const Bf16DecodeRule& rule
     return {multiply_bf16_pairs(even, factor), multiply_bf16_pairs(odd, factor)};
 }
 
-// ---- 32 codes of two lines ------------------------------------------------------------------------------------------------
+// ---- 32 codes of two rows -------------------------------------------------------------------------------------------------
 
-// Holds 32 codes of two lines, and the scales of each.
+// Holds 32 codes of each of two K-major rows, and their scales.
 template <Weights kind>
 struct Fragment {
     static constexpr int words_of_line = weight_bits<kind>;
@@ -99,7 +99,7 @@ struct Fragment {
     uint32_t scales[2][kind == Weights::Nvfp4 ? 2 : 1];
 };
 
-// Returns codes 4 four .. 4 four + 3 of a line, as they lie in its words; 4-bit codes in the low half.
+// Returns codes 4 four .. 4 four + 3 of a row as they lie in its words; 4-bit codes in the low half.
 template <Weights kind>
 __device__ __forceinline__ uint32_t four_codes(const Fragment<kind>& fragment, int l, int four) {
     const auto& words = fragment.words[l];
@@ -122,7 +122,7 @@ __device__ __forceinline__ bool any_special(const Bf16DecodeRule& rule, const Fr
     return marks & kSpecialMarks;
 }
 
-// Moves four codes of a line to where BF16 has them.
+// Moves four codes of a row to where BF16 has them.
 template <Weights kind>
 __device__ __forceinline__ EvenOddBf16 move_four(const Bf16DecodeRule& rule, uint32_t codes, int four) {
     if constexpr (kind == Weights::Bits8) return move_codes_to_bf16(rule, codes);
@@ -131,20 +131,20 @@ __device__ __forceinline__ EvenOddBf16 move_four(const Bf16DecodeRule& rule, uin
     return {move_pair_of_word(codes, pair), move_pair_of_word(codes, pair + 1)};
 }
 
-// Decodes four codes of a line, under the one factor of their scale.
+// Decodes four codes of a row by the single factor of their scale.
 template <Weights kind>
 __device__ __forceinline__ EvenOddBf16 decode_four(const Bf16DecodeRule& rule, uint32_t codes, int four, uint32_t factor) {
     return scale_four<kind>(rule, move_four<kind>(rule, codes, four), factor);
 }
 
-// Decodes the same whatever codes and scale are.
+// Decodes four codes of a row, whatever codes and scale are.
 template <Weights kind>
 __device__ __forceinline__ EvenOddBf16 decode_any_four(const Bf16DecodeRule& rule, uint32_t missing, uint32_t codes,
                                                        int four, uint32_t scale) {
     return scale_any_four<kind>(rule, missing, move_four<kind>(rule, codes, four), codes, scale);
 }
 
-// Returns eight numbers in a row of the other operand as pairs, in the order in which codes of weights are decoded.
+// Returns eight consecutive numbers of the other operand as pairs, in the order in which codes of weights are decoded.
 template <Weights kind>
 __device__ __forceinline__ uint4 pair_eight(const uint4& of) {
     constexpr uint32_t low = 0x5410, high = 0x7632;

@@ -29,7 +29,7 @@ __device__ __forceinline__ void multiply_add_f16(float (&d)[4], const uint32_t (
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// 16 bytes, or 8, that this multiprocessor reads once; the rest of their 128-byte line is read next.
+// Loads 16 bytes, or 8, that this SM reads once. It reads the rest of their 128-byte cache line next.
 __device__ __forceinline__ uint4 load_once(const void* address) {
     uint4 out;
     asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"

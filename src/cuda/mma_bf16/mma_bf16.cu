@@ -1,48 +1,25 @@
-// D = A B^T of quantized and BF16 operands, dense or grouped, converted to BF16 on the way into shared memory; of two F16
-// operands, which stay F16, by a kernel of its own that differs in the instruction alone; and of F16 with quantized numbers.
+// D = A B^T of quantized, BF16 and F16 operands, dense or grouped. Numbers become BF16 on their way into shared memory. Two
+// F16 operands stay F16 in a kernel that differs in the instruction alone.
 //
-// A block of 256 threads makes one 128 x 256 tile of D, 64 codes of the contraction a step:
+// A thread block of 256 threads computes one 128 x 256 tile of D, 64 codes of K a step:
 //
-//     384 lines of 64 codes      thread t: 16 codes at 16 (t % 4) of the lines t / 4 + 64 i, i = 0..5 (A: 0, 1; B: 2..5)
+//     384 K-major rows           thread t: 16 codes at 16 (t % 4) of rows t / 4 + 64 i, i = 0..5 (A: 0, 1; B: 2..5)
 //     (128 of A, 256 of B)       with their scales, in registers a step ahead; converted once, stored as 32 bytes each
-//     shared, two buffers        line L: 8 x 16 bytes of BF16, the j-th at j ^ (L % 8): neither stores nor ldmatrix conflict
+//     shared, two buffers        row L: 8 x 16 bytes of BF16, the j-th at j ^ (L % 8), without bank conflicts
 //     8 warps, 2 x 4             64 x 64 of D each: 32 mma.m16n8k16 for every 16 of K, fed by 8 ldmatrix.x4
 //
-// Per step a block reads 24 KB of codes (of 8 bits) and moves 176 KB through shared memory: 1400 cycles at 128 bytes each. Its
-// 1024 mma take 1640 cycles at 5/8 of the tensor cores' peak, what mma.sync reaches on Hopper and the bound here; each
-// scheduler has 1200 instructions, 500 of them on the ALU at half rate. Smaller tiles convert more often and converting at the
-// fragment converts four times: both take more instructions than the tensor cores leave. Conversion is spread over the
-// step; its last quarter computes while the next step's first fragments load; one barrier a step.
+// Conversion is spread over the step, which has one barrier. In its last quarter the next step's first fragments load.
+// mma.sync is the bound: it reaches 5/8 of the peak of Hopper's tensor cores.
 //
-// Pairs of code widths that are common have a kernel of their own (see `kernels`). The rest, lines that are not aligned, and
-// scales for every 128 of the contraction, which need a second set of sums, share two that make tiles of 128 x 128 and know
-// the width at run time.
+//     in a step                  amount                                                      cycles
+//     codes read                 24 KB (of 8 bits)
+//     shared memory              176 KB                                                      1400
+//     mma                        1024                                                        1640
+//     a scheduler                1200 instructions, 500 of them on the ALU at half rate
 //
-// What multiplies the codes
-//     E8M0, E4M3 scales of blocks    as they are converted: exact in BF16, six significant bits at most
-//     fp32 scales of lines, NVFP4's global ones    the sums, at the end
-//     fp32 scales of 128                           the sums of 128, in registers (promote.cuh), before NVFP4's global one
-//
-// Operands that are stored across the contraction are read code by code and decoded as they are loaded, by kernels of their own
-// that are simple and not fast. So are products of F16 with quantized numbers, whatever their order: an F16 number is the sum of
-// two BF16 numbers, and the whole contraction is multiplied with the low ones first, then once more with the high ones.
-//
-//     steps of the contraction    | 0 | 1 | ... | S - 1 | 0 | 1 | ... | S - 1 |
-//     parts of A's numbers        | low                 | high                |
-//
-// Inf, NaN and scales far above 1, which the fast conversion does not serve, are noticed at the barrier; then every thread
-// reads its codes again and converts them one by one. Sums that fp32 could not hold are made again at the end
-// (output.cuh).
-//
-// H200: 287 TFLOP/s with 8 bits, the tensor pipe 45% busy: with two warps per scheduler nobody fills the fixed-latency waits
-// (a third of all stalls). Tried: 16 warps of 64 x 32 (spills at 128 registers, 152); fences among conversions and mma (no
-// change).
-//
-// Sums: sm_80 adds 8 products and the sum at once, each cut at 2^-24 of the largest, the result cut to fp32: an error of at
-// most (8 + 2) 2^-24 sum |a||b| for every 8 codes, hence c = 5 L / 4 + 32. Later chips cut later and less often. Operands with
-// fp32 factors are values rounded to fp32, which the sums of their codes are not: 1 each, 2 for the two factors. Scales of
-// 128: 1 for their product and L / 128 for the totals. Low parts of F16 numbers are less than 2^-7 of them, and so are all sums
-// until the high ones come: c grows by 2^-7 of itself. All of them stay within c = 13 L / 10 + 40.
+// Smaller tiles convert more often, and converting fragments does so four times: both take too many instructions. An H200
+// reaches 287 TFLOP/s with 8 bits, the tensor pipe 45% busy. With two warps a scheduler, a third of all stalls are waits of
+// fixed latency. Tried in vain: 16 warps of 64 x 32, which spill at 128 registers; fences between conversions and mma.
 #include "cuda/launch.h"
 #include "cuda/implementations.h"
 #include "cuda/mma_bf16/operand.cuh"
@@ -55,6 +32,12 @@ namespace {
 using namespace mma;
 
 // Says what the tensor cores multiply: BF16 numbers, F16 numbers, or the BF16 parts of A's F16 numbers with BF16 numbers.
+//
+// MN-major operands are loaded and decoded code by code, by kernels of their own that are simple and slow. So are products
+// of F16 with quantized numbers. There an F16 number is the sum of two BF16 numbers, and K is summed over twice:
+//
+//     steps of the contraction    | 0 | 1 | ... | S - 1 | 0 | 1 | ... | S - 1 |
+//     parts of A's numbers        | low                 | high                |
 enum class Numbers { Bf16, F16, Split };
 
 // Names what a kernel is compiled for.
@@ -64,7 +47,7 @@ struct Kind {
     static constexpr bool promotes = kPromotes;
     static constexpr bool f16 = kNumbers == Numbers::F16, splits = kNumbers == Numbers::Split;
     static constexpr int passes = splits ? 2 : 1;      // over the contraction
-    static constexpr bool across = kABits == kAcross;  // an operand may be read across
+    static constexpr bool across = kABits == kAcross;  // an operand may be MN-major
     static_assert(across == (kBBits == kAcross) && (across || !splits));
     static constexpr int chunks = (kTileRows + columns) / kChunkLines;  // of 16 codes, per thread and step
     static constexpr int halves = 2 * chunks / 4;                       // converted in a quarter of a step
@@ -85,8 +68,8 @@ __device__ __forceinline__ void multiply_add(float (&d)[4], const uint32_t (&a)[
     else multiply_add_bf16(d, a, b0, b1);
 }
 
-// Returns what to make again, for all threads of the block, which all call it. Where scales of 128 above 2^45 meet lost
-// products of plain numbers, any sum may have lost too much.
+// Returns which sums to compute again. All threads of the block call it and get the same. Scales of 128 above 2^45 may
+// enlarge lost products of plain numbers: then it is all sums.
 template <class K>
 __device__ __forceinline__ Repair what_to_repair(const Arguments& args, const Met& met, uint32_t met_scales) {
     bool tiny = __syncthreads_or(met.tiny & ~kSpecialMarks);
@@ -101,6 +84,15 @@ __device__ __forceinline__ Repair what_to_repair(const Arguments& args, const Me
     }
 }
 
+// Multiplies a tile. Scales are applied where they lose nothing:
+//
+//     scales                                   multiply
+//     E8M0, E4M3 of blocks                     codes as they are converted: exact in BF16, at most six significant bits
+//     fp32 of rows, NVFP4's global ones        the sums, at the end
+//     fp32 of 128 codes                        the sums of 128, in registers (promote.cuh), before NVFP4's global one
+//
+// The fast conversion does not serve Inf, NaN and scales far above 1. The barrier shows these; then every thread reads its
+// codes again and converts them one by one. Sums that leave fp32's range are computed again at the end (output.cuh).
 template <class K>
 __global__ void __launch_bounds__(kThreads, 1) mma_bf16_kernel(const __grid_constant__ Arguments args) {
     extern __shared__ __align__(128) uint8_t shared[];
@@ -113,7 +105,7 @@ __global__ void __launch_bounds__(kThreads, 1) mma_bf16_kernel(const __grid_cons
     __syncthreads();
     Reader<K> reader(args, tile);
 
-    // Fragments: lane l names line l % 16 (A) or 8 (l / 16) + l % 8 (B) of 16, and one of two neighbouring 16 bytes.
+    // Fragments: lane l names row l % 16 (A) or 8 (l / 16) + l % 8 (B) of 16, and one of two neighbouring 16-byte vectors.
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const uint32_t base = uint32_t(__cvta_generic_to_shared(shared));
     uint32_t a_lane = base + (warp % 2 * 64 + lane % 16) * kLineBytes + ((lane / 16) ^ (lane % 8)) * 16;
@@ -159,7 +151,8 @@ __global__ void __launch_bounds__(kThreads, 1) mma_bf16_kernel(const __grid_cons
         if (i < K::fragments) load_matrices(b[i], b_lane + i * 16 * kLineBytes);
     }
 
-    // Multiplies a step, and converts and loads what comes behind it. `place`: that of its scales of 128.
+    // Multiplies a step. Converts the next step and loads the one after it. `place` selects the buffer of its scales of
+    // 128.
     const auto multiply_step = [&]([[maybe_unused]] int32_t place) {
 #pragma unroll
         for (int q = 0; q < 4; q++) {  // 16 of K; each fragment makes room for its successor after its last use
@@ -225,7 +218,9 @@ constexpr Kernel kernel_of() {
     return {mma_bf16_kernel<K>, kABits, kBBits, kTileColumns, K::shared_bytes, kPromotes, K::across, kNumbers};
 }
 
-// The first that takes a problem runs it.
+// The first that takes a problem runs it. Common pairs of code widths have a kernel of their own, most with tiles of 128 x
+// 256. All others have tiles of 128 x 128 and know the width at run time: other widths, unaligned rows, MN-major operands,
+// and scales for every 128 codes, which need a second set of sums.
 const Kernel kernels[] = {
     kernel_of<8, 8, 256>(),
     kernel_of<4, 4, 256>(),
@@ -253,7 +248,7 @@ int64_t column_tiles(const GemmProblem& p, const Kernel& kernel) { return ceil_d
 
 int64_t matrices(const GemmProblem& p) { return p.grouping == Grouping::Contraction ? p.groups.count : 1; }
 
-// 16 codes are a chunk; `bytes` are loaded at once.
+// 16 codes are a chunk, which takes loads of `bytes` bytes.
 bool is_aligned(const GemmOperand& operand, int64_t bytes) {
     if (operand.across) return true;  // is loaded code by code
     return operand.length % kChunkCodes == 0 && operand.line_bytes % bytes == 0 &&
@@ -336,7 +331,7 @@ Reason declines_numbers(const GemmProblem& p) {
     if (!is_other(p.a) && !is_other(p.b)) return "";
     if (is_f16(p.a) && (is_f16(p.b) || !is_plain(p.b))) return "";
     return [a = p.a.format, b = p.b.format] {
-        return format_text("needs plain operands in bf16, or a in f16 beside f16 or quantized numbers, found %s and %s, which "
+        return format_text("needs plain operands in bf16, or a in f16 with f16 or quantized numbers, found %s and %s, which "
                            "mxq_convert makes so",
                            find_format(a)->name, find_format(b)->name);
     };
@@ -348,7 +343,7 @@ Reason declines_scales(const GemmProblem& p) {
     if (!p.b.across || !has_float_scales(p.b)) return "";
     if (layout.block == MXQ_MAX_DIM ? layout.line_stride == 0 : layout.tile_rows == kBlock128) return "";
     return [format = p.b.format] {
-        return format_text("needs fp32 scales of tensors or 128X128 where the rows of b run across the contraction, found %s "
+        return format_text("needs fp32 scales of tensors or 128X128 where b is MN-major, found %s "
                            "with one for each row or each 128 codes of it; quantize a columnwise part",
                            find_format(format)->name);
     };
@@ -392,6 +387,15 @@ void load(const Context&) {
     for (const Kernel& kernel : kernels) load_kernel(kernel.function, kernel.shared_bytes);
 }
 
+// The error of sums, in terms of c (docs/numerics.md). sm_80 adds 8 products and the sum in one step, each cut at 2^-24 of
+// the largest, the result cut to fp32. That is an error of at most (8 + 2) 2^-24 sum |a||b| for every 8 codes, hence c = 5
+// L / 4 + 32. Later chips cut later and less often.
+//
+//     operands with fp32 factors      1 each for values, which are rounded to fp32; 2 for both factors
+//     scales of 128                   1 for their product, L / 128 for the totals
+//     low parts of F16                2^-7 of c: they, and all sums before the high parts, are below 2^-7 of the numbers
+//
+// All of them stay within c = 13 L / 10 + 40.
 int32_t bound(const Context&, const GemmProblem&) { return MXQ_BOUND_EXACT_PRODUCTS; }
 
 }  // namespace

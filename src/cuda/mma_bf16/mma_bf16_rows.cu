@@ -1,26 +1,29 @@
-// mma_bf16_rows: exact products of few rows of BF16 with quantized weights, on any chip. Weights go from memory straight to
-// registers, all that a warp needs of them asked for at once, so that nothing stands between the start of the kernel and
-// their way here.
+// mma_bf16_rows: exact products of few rows of BF16 with quantized weights, on any chip. Weights go from global memory
+// straight to registers. Each warp issues its first loads back to back at the start of the kernel, so that nothing delays
+// them.
 //
-//     a block     16 lines of weights by up to 8 rows of A of one group, and all of the contraction
-//     a warp      chunks of 128 codes of these lines in turns with the others, 4, 8 or 16 of them:
+//     thread block     16 rows of weights by up to 8 rows of A of one group, all of K, by 4, 8 or 16 warps
+//     a warp           every 4th, 8th or 16th chunk of 128 codes of these rows:
 //
-//         lines     |warp 0|warp 1| ... |warp 0|warp 1| ...       lane 4 r + q: quarter q of a chunk of lines r and r + 8
+//         K         |warp 0|warp 1| ... |warp 0|warp 1| ...       lane 4 r + q: quarter q of a chunk of rows r and r + 8
 //
-//     in a turn   codes and scales of one or two chunks are on their way | those of this one to BF16, multiplied (mma.sync,
-//                 weights on the side of 16, rows of A on that of 8; lane 4 r + q: quarter q of row r, from the cache)
-//     in the end  sums of the warps are added up through shared memory, one after the other; factors of lines, alpha, beta,
-//                 bias; stored
+//     iteration        loads of the next one or two chunks are in flight | this one becomes BF16 and is multiplied (mma.sync,
+//                      weights as its 16 rows, A as its 8 columns; lane 4 r + q: quarter q of row r of A, from the cache)
+//     at the end       sums of the warps are added in order through shared memory; factors of rows, alpha, beta, bias; stores
 //
-// FP8 with a scale for every 128 codes, on either side: the sums of each chunk meet the scales of their line and row. Very large or
-// small scales, and sums that leave fp32's range, make the sums of a block again, one by one.
+// FP8 with a scale for every 128 codes, on either side: scales multiply the sums of each chunk. Very large or small scales,
+// and sums that leave fp32's range, make the block compute its sums again, one by one.
 //
-// Quantized rows of A become BF16 by a pass (cuda/widen), and F16 ones two BF16 numbers each: a block then has 4 rows, their
-// high parts before their low ones, and adds up the sums of both in the end.
+// A pass (cuda/widen) dequantizes quantized rows of A to BF16, and splits F16 ones into two BF16 numbers each. A block then
+// has 4 rows of F16, high parts before low ones, and adds the sums of both at the end.
 //
-// Bytes: the weights of the groups that have rows, once for every 8 rows of a group, from the L2 where they fit there.
-// Beside mma_bf16, whose tiles have 128 rows, an H100, us: BF16 with MXFP4 of (4096,4096), 1, 16, 32 and 64 rows 7.7
-// 117, 11.3 114, 22 115 and 34 118; 64 rows of (8192,8192) 125 230, of 8 groups of (2048,7168) with 64 rows each 218 223.
+// Bytes: the weights of groups that have rows, once for every 8 rows of a group, from the L2 where they fit there. An H100,
+// us:
+//
+//     mma_bf16_rows | mma_bf16, whose tiles have 128 rows     1 row        16            32          64 rows
+//     BF16 with MXFP4, (N,K) = (4096,4096)                    7.7 | 117    11.3 | 114    22 | 115    34 | 118
+//                              (8192,8192)                                                           125 | 230
+//                              8 groups of (2048,7168), rows a group                                 218 | 223
 #include "cuda/device.h"
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
@@ -46,17 +49,17 @@ struct Arguments {
     Bf16DecodeRule rule;
     uint32_t missing;      // 2^(127 - bias of the codes) as BF16, in both halves
     uint32_t tile_rows;    // of A: 8, or 4 in two parts
-    int64_t chunk_scales;  // bytes from the scales of 128 codes of a line to those of the next
+    int64_t chunk_scales;  // bytes from the scales of 128 codes of a row to those of the next
     bool scaled;           // weights have scale bytes
     float lift;            // of scales of 128 (lift_of_scales), 1 where there are none
 };
 
-// Says which lines and rows a block has.
+// The rows of weights and of A that a block multiplies. (`line`: K-major row of the weights.)
 struct Tile {
     TileOperand a, b;
     int64_t d_row;  // of its first row
     int32_t group;
-    uint32_t line, row, rows;  // first line of weights; first row of the group; rows of A
+    uint32_t line, row, rows;  // first row of weights; first row of the group; rows of A
     uint32_t written;          // rows of D: those of A, and those that pad the group
     const uint8_t* numbers;    // of the group's first row, in BF16
 };
@@ -89,21 +92,21 @@ __device__ __forceinline__ bool find_tile(const Arguments& args, Tile& tile) {
     return true;
 }
 
-// Multiplies a warp's chunks of 128 codes of the contraction. The code is short and its loop rolled: a block executes most
-// of it once or twice, and would wait for instructions.
+// Multiplies a warp's chunks of 128 codes of K. The code is short and its loop rolled: a block executes it only once or
+// twice, and longer code would wait for instruction fetches.
 template <Weights kind, int warps, bool promotes>
 struct Consumer {
-    static constexpr int kAhead = weight_bits<kind> == 4 ? 2 : 1;  // chunks that are on their way while one is multiplied
+    static constexpr int kAhead = weight_bits<kind> == 4 ? 2 : 1;  // chunks in flight while one is multiplied
     static constexpr uint32_t kLaneBytes = kQuarter / 8 * weight_bits<kind>, kTurnCodes = warps * kChunk;
     using Chunk = Fragment<kind>;
     const Arguments& args;
     uint32_t code;                            // the lane's first of the chunk that is loaded next
-    const uint8_t *codes, *scales, *numbers;  // of the lane's first line; of its row of A, null behind the last
+    const uint8_t *codes, *scales, *numbers;  // of the lane's first row of weights; of its row of A, null past the last
     int64_t to_second_codes, to_second_scales;
     float sums[4] = {};
     bool met_unusual = false;  // a scale of 128
 
-    // Two lines of an operand, and where the scales are of their chunks; NULL: none.
+    // The scales of the chunks of two rows of an operand; NULL: none.
     struct ChunkScales {
         const float* at = nullptr;
         int64_t to_second, to_next;
@@ -126,7 +129,7 @@ struct Consumer {
         codes = tile.b.codes + first * args.problem.b.line_bytes + code / 8 * weight_bits<kind>;
         to_second_codes = (second - first) * args.problem.b.line_bytes;
     }
-    // Returns the lane's lines. Those behind the last count as the last; nobody stores their sums.
+    // Returns the lane's rows of weights. Rows past the last read the last one; their sums are not stored.
     struct Lines {
         int64_t first, second;
     };
@@ -192,7 +195,7 @@ struct Consumer {
             for (uint32_t scale : chunk.scales[l]) special |= needs_two_factors<kind>(args.rule, scale);
         return __any_sync(kAllLanes, special);
     }
-    // Decodes what a thread gives to one instruction: 4 codes of each line.
+    // Decodes the operand of one instruction: 4 codes of each row.
     template <bool special>
     __device__ __forceinline__ void decode_16(const Chunk& chunk, int four, const uint32_t (&factors)[2][2],
                                               uint32_t (&to)[4]) const {
@@ -224,7 +227,7 @@ struct Consumer {
             multiply_add_bf16(sums, second, pairs.z, pairs.w);
         }
     }
-    // Asks for codes before it looks where scales are, since they take longest.
+    // Loads codes before it computes the addresses of scales, since codes take longest.
     __device__ __forceinline__ void multiply(const Tile& tile) {
         Chunk chunks[kAhead + 1];
         uint32_t own = code;  // of the chunk that is multiplied
@@ -293,7 +296,7 @@ __device__ __forceinline__ float finish(const GemmProblem& p, const Tile& tile, 
     return add_more(p, tile.group, tile.d_row + row, int32_t(line), value);
 }
 
-// Says how many warps a multiprocessor is to have: their loads are what memory is busy with.
+// Warps that an SM should hold: more warps have more loads in flight.
 template <Weights kind>
 constexpr int kResidentWarps = kind == Weights::Bits4 ? 24 : 16;
 
@@ -301,7 +304,7 @@ template <Weights kind, bool grouped, int warps, bool promotes>
 __global__ void __launch_bounds__(32 * warps, kResidentWarps<kind> / warps)
     mma_bf16_rows_kernel(const __grid_constant__ Arguments args) {
     __shared__ float parts[warps][kTileRows * kTileLines];
-    __shared__ Tile kept;  // has an address for what is rare, which registers have not
+    __shared__ Tile kept;  // in shared memory, for the rare path, which indexes it
     const GemmProblem& p = args.problem;
     Tile tile;
     if (!find_tile<grouped>(args, tile)) return;
@@ -366,7 +369,7 @@ constexpr KernelEntry<Key, Arguments> kernels[] = {
     promoting<Weights::Bits8, false>, promoting<Weights::Bits8, true>,
 };
 
-// Returns the bytes from the scales of a line to those of so many chunks further.
+// Returns the bytes between the scales of a row that are so many chunks apart.
 int64_t scales_of_chunks(ScaleLayout layout, int64_t chunks) {
     layout.tile_rows = 1;
     return layout.block == MXQ_MAX_DIM ? 0 : layout.offset(0, 0, chunks * kChunk / layout.block);
@@ -388,7 +391,7 @@ int64_t line_tiles(const GemmProblem& p) { return ceil_div(p.n, int64_t(kTileLin
 
 bool has_promotions(const GemmProblem& p) { return has_scales_of_128(p.a) || has_scales_of_128(p.b); }
 
-// Returns how many warps share a tile: with many tiles each multiprocessor has several anyway, and small blocks follow each
+// Returns how many warps share a tile. With many tiles an SM holds several anyway, and small thread blocks replace each
 // other without a gap.
 int warps_of_tile(const Context& context, const GemmProblem& p) {
     const int64_t tiles = row_tiles(p) * line_tiles(p), multiprocessors = context.cuda->multiprocessors;
@@ -418,7 +421,7 @@ Reason needs_sizes(const GemmProblem& p) {
         };
     if (p.k % kQuarter != 0)
         return [k = p.k] { return format_text("needs a contraction of whole 32 codes, found %lld", (long long)k); };
-    void* const workspace = reinterpret_cast<void*>(kWorkspaceAlignment);  // as aligned as it will be
+    void* const workspace = reinterpret_cast<void*>(kWorkspaceAlignment);  // as aligned as the real one
     if (!has_aligned_lines(as_bf16(p, Side::A, workspace)) || !has_aligned_lines(p.b))
         return "needs lines of both operands at multiples of 16 bytes";
     const ScaleLayout& layout = p.b.layout;

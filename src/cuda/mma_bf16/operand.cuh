@@ -1,15 +1,15 @@
-// Operands of mma_bf16 on their way from global memory to shared: 16 codes of a line at a time ("a chunk") in registers, then
-// as BF16 numbers in a buffer.
+// Operands of mma_bf16 from global memory to shared: 16 codes of a K-major row at a time ("a chunk") in registers, then as
+// BF16 numbers in a buffer.
 //
-//     8 bits   16 bytes    one load        converted by moving bits and one multiplication
-//     4 bits    8 bytes    one load        the same with two
-//     16 bits  32 bytes    two loads       put into the order of the others
-//     any      8 words, as many as there are, or byte by byte: which it is, is known at run time (6 bits are only here)
-//     across   16 codes of as many stored lines, one by one, and their scales: in registers they are BF16 or F16 already
-//     split    16 bits of F16, of which a step stores the low parts or the high ones (numerics/split_f16.h)
+//     8 bits      16 bytes    one load        converted by moving bits and one multiplication
+//     4 bits       8 bytes    one load        the same with two
+//     16 bits     32 bytes    two loads       put into the order of the others
+//     any width    8 words, fewer at the end of a row, or byte by byte; the width is known at run time (6 bits are only here)
+//     MN-major    16 codes of as many stored rows, one by one, and their scales: in registers they are BF16 or F16 already
+//     split       16 bits of F16, of which a step stores the low parts or the high ones (numerics/split_f16.h)
 //
-// A buffer has kStep numbers of every line of the tile, A's lines first. Line L: 8 x 16 bytes, the j-th at j ^ (L % 8); four
-// numbers stand as 0, 2, 1, 3.
+// A buffer has kStep numbers of every K-major row of the tile, A's rows first. Row L: 8 x 16 bytes, the j-th at j ^ (L %
+// 8). Four numbers are stored in the order 0, 2, 1, 3.
 #pragma once
 #include "cuda/mma_bf16/instructions.cuh"
 #include "cuda/mma_bf16/tile.cuh"
@@ -18,12 +18,11 @@
 namespace mxq::cuda::mma {
 
 constexpr int kChunkCodes = 16;
-constexpr int kChunkLines = kThreads / 4;  // from a thread's line to its next
+constexpr int kChunkLines = kThreads / 4;  // from a thread's row to its next
 constexpr int kAChunks = kTileRows / kChunkLines;
 constexpr int kLineBytes = 2 * kStep;
 
-// Stand for widths that are known at run time: all of them, or 8 and 16, which is what goes with scales of 128, or all of them
-// along the contraction or across it.
+// Widths that are known at run time: all of them, K-major; 8 and 16, for scales of 128; all of them, K-major or MN-major.
 constexpr int kAny = 0, kAnyWide = 1, kAcross = 2;
 template <int kBits>
 constexpr bool is_any = kBits <= kAcross;
@@ -33,21 +32,21 @@ __device__ __forceinline__ int32_t bits_of(const LoopOperand& operand) {
     return is_any<kBits> ? operand.bits : kBits;
 }
 
-// Is read as the scale of operands that have none for a block.
+// The scale that is read for operands without block scales.
 __device__ const uint8_t kScaleOfOne = 127;
 
-// Names 64 of the contraction, and which parts of A's numbers are multiplied with them where it is split.
+// A step: 64 of the contraction. `high`: the parts of A's numbers, where A is split.
 struct Step {
     int32_t number;
     bool high;
 };
 
-// Knows what one thread reads of the step that it stands at.
+// What one thread reads in the current step.
 template <class Kind>
 struct Reader {
     const uint8_t *a_codes, *b_codes;    // its first chunk of A and of B
     const uint8_t *a_scales, *b_scales;  // its first scale of A and of B
-    uint32_t present;  // bit c: the line of chunk c exists
+    uint32_t present;  // bit c: the row of chunk c exists
     int32_t step;
     int32_t left;      // codes from its first one to the end of the contraction
     bool high = false;  // where A is split: its parts
@@ -71,7 +70,7 @@ struct Reader {
         left = int32_t(min(tile.k, int64_t(MXQ_MAX_DIM))) - kChunkCodes * quarter;
     }
 
-    // Goes on to the next step; where A is split, from the end of the contraction with low parts to its beginning with high ones.
+    // Goes on to the next step. Where A is split, the end of K with low parts is followed by its beginning with high parts.
     __device__ __forceinline__ void advance(const Arguments& args, const Tile& tile) {
         const Step at{step, high};
         a_codes += bits_of<Kind::a_bits>(args.a) * (kStep / 8);
@@ -172,7 +171,7 @@ __device__ __forceinline__ uint32_t number_at(const GemmOperand& operand, const 
                                   block_scale_at(operand, operand.bits, at, stored.line, stored.code));
 }
 
-// Loads 16 numbers of a line that is read across, from number k on. `left`: how many there are.
+// Loads 16 numbers of an MN-major operand from number k on. `left`: how many there are.
 __device__ __noinline__ Chunk<kAcross> load_across(const GemmOperand& operand, const TileOperand& at, uint32_t line,
                                                    uint32_t k, int32_t left) {
     Chunk<kAcross> chunk{{}, kScaleOfOne};
@@ -229,8 +228,8 @@ __device__ __forceinline__ uint32_t half_offset(uint32_t first, int c, int h) {
     return (first ^ (16 * h)) + c * kChunkLines * kLineBytes;
 }
 
-// Tells what a thread met: bits of kSpecialMarks in `special` where a conversion was not right, and others than these in
-// `tiny` where products may be below fp32's range.
+// What a thread found: bits of kSpecialMarks in `special` where a conversion was not right, and other bits in `tiny` where
+// products may be below fp32's range.
 struct Met {
     uint32_t special, tiny;
 };
@@ -305,8 +304,8 @@ __device__ __forceinline__ void store_half(const LoopOperand& operand, const Chu
     keep(met.special);
 }
 
-// Converts this thread's part of a step again, whatever the codes and scales are. One code at a time and all from the
-// beginning: registers are short where it stands.
+// Converts this thread's part of a step again, for any codes and scales. It reads one code at a time again, since few
+// registers are free here.
 template <class Kind>
 __device__ __forceinline__ void convert_exactly(const Arguments& args, const Tile& tile, const Step& step, uint8_t* buffer) {
 #pragma unroll 1
@@ -333,8 +332,8 @@ __device__ __forceinline__ void convert_exactly(const Arguments& args, const Til
     }
 }
 
-// Is the barrier after which all of a buffer is there and right. It holds the step before the reader's; the chunks of the
-// reader's own are read again, so that they need no registers meanwhile.
+// The barrier after which a buffer is complete and right. The buffer holds the step before the reader's. The reader loads
+// its own chunks again, so that they take no registers meanwhile.
 template <class Kind>
 __device__ __forceinline__ void complete(const Arguments& args, const Tile& tile, const Reader<Kind>& reader, uint8_t* buffer,
                                          Met& met, Chunks<Kind>& chunks) {

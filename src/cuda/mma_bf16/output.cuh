@@ -1,22 +1,22 @@
-// From the sums of mma_bf16 to D: fp32 factors of whole lines, sums that fp32 could not hold, and the stores.
+// From the sums of mma_bf16 to D: fp32 factors of rows, sums that left fp32's range, and the stores.
 //
-//     registers of a warp    its part of the tile, in the order of the matrix instructions
-//     shared                 32 rows of it at a time, a piece of each warp's own
-//     8 neighbours of a row  made again where they must be, times their factors; alpha, beta D, bias; rounded, stored
+//     registers of a warp    its part of the tile, in the fragment layout of mma
+//     shared                 32 rows of it at a time, in a buffer of each warp
+//     8 neighbours of a row  computed again where they must be, times their factors; alpha, beta D, bias; rounded, stored
 //
-// A sum is made again, in double, from the values of the operands, where it may have lost more than the bound allows:
+// A sum is computed again, in double from the values of the operands, where it may have lost more than the bound allows:
 //
-//     products below fp32's normal range are cut at 2^-149 whenever they are added: tiny sums, where a thread met operands that
-//     have such products (into 16 bits without factors the bound covers the loss)
+//     products below fp32's normal range are cut at 2^-149 whenever they are added: tiny sums, where a thread found operands
+//     with such products (a 16-bit D without factors needs no care: the bound covers the loss)
 //     sums of plain numbers or MX values times codes, whose fp32 factors come later, may leave fp32's range where D does not
 //
-// Both are rare and slow. All zeros in a line give tiny sums too, and are looked for first.
+// Both are rare and slow. Rows of zeros give tiny sums too, and are found first.
 #pragma once
 #include "cuda/mma_bf16/tile.cuh"
 
 namespace mxq::cuda::mma {
 
-// Which sums are made again: magnitudes below `tiny`, and what is no number.
+// Which sums are computed again: magnitudes below `tiny`, Inf and NaN.
 struct Repair {
     float tiny;
     bool infinite;
@@ -26,7 +26,7 @@ __device__ __forceinline__ bool needs_repair(const Repair& repair, float sum) {
     return fabsf(sum) < repair.tiny || (repair.infinite && !(fabsf(sum) < bits_float(kInfinityBits)));
 }
 
-// Finds the lines of the tile, A's before B's, that have codes of zero alone.
+// Finds the K-major rows of the tile, A's before B's, whose codes are all zero.
 __device__ __noinline__ void find_zero_lines(const Arguments& args, const Tile& tile, int lines, uint8_t* zero) {
     const GemmProblem& p = args.problem;
     const int lane = threadIdx.x % 32;
@@ -60,7 +60,7 @@ __device__ __forceinline__ double sum_again(const GemmProblem& p, const Tile& ti
     return sum;
 }
 
-// Makes those of eight neighbouring sums again that need it; returns which.
+// Computes those of eight neighbouring sums again that need it; returns which.
 __device__ __noinline__ uint32_t repair_row(const Arguments& args, const Tile& tile, int64_t row, int64_t column,
                                             Repair repair, const uint8_t* zero, float* sums) {
     const GemmProblem& p = args.problem;
@@ -141,7 +141,7 @@ __device__ __forceinline__ void write_padding(const Arguments& args, const Tile&
     if (line < tile.padded_m && args.problem.beta == 0) write_row(args, tile.first_row + line, column, zeros);
 }
 
-// Returns the fp32 factor of a line; scales of 128 have met its sums before.
+// Returns the fp32 factor of a K-major row; scales of 128 have multiplied its sums before.
 __device__ __forceinline__ float factor_after_sums(const GemmOperand& operand, const TileOperand& at, int64_t line) {
     return has_scales_of_128(operand) ? 1.0f : line_factor(operand, at, line);
 }
@@ -166,11 +166,11 @@ __device__ __forceinline__ void finish_row(const Arguments& args, const Tile& ti
     write_row(args, tile.first_row + line, column, values);
 }
 
-// Writes a warp's 64 rows of kColumns sums to D, 32 rows at a time through its own piece of shared memory.
+// Writes a warp's 64 rows of kColumns sums to D, 32 rows at a time through its own buffer in shared memory.
 template <int kColumns>
 __device__ __forceinline__ void write_sums(const Arguments& args, const Tile& tile, const float (&sums)[4][kColumns / 8][4],
                                            const Repair& repair, const uint8_t* zero, uint8_t* shared) {
-    constexpr int kPitch = kColumns + 8;  // floats from row to row: neither stores nor loads of a warp conflict
+    constexpr int kPitch = kColumns + 8;  // floats from row to row: no bank conflicts in stores or loads of a warp
     constexpr int kLanes = kColumns / 8;  // that share a row
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     float* const piece = reinterpret_cast<float*>(shared) + warp * 32 * kPitch;

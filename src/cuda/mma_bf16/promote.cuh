@@ -1,9 +1,9 @@
-// FP8 with an fp32 scale for every 128 of the contraction: the sums of 128 codes each, exact but for fp32's rounding, are
-// multiplied by the scales of their row and of their column and added up in fp32.
+// FP8 with an fp32 scale for every 128 codes of K. The sum of each 128 products, rounded to fp32, is multiplied by the
+// scales of its row and its column. These are added up in fp32.
 //
-//     step 2 b        thread t loads the scale of line t of the tile in block b, and leaves it in shared memory before the
-//                     barrier; there are two places, for even and for odd blocks
-//     step 2 b + 1    sums of b done: total += sum * (a * b), the sums start again from zero
+//     step 2 b        thread t loads the scale of K-major row t of the tile in block b, and stores it in shared memory
+//                     before the barrier; even and odd blocks have a buffer each
+//     step 2 b + 1    sums of b done: total += sum * (a * b), the sums restart from zero
 #pragma once
 #include "cuda/mma_bf16/tile.cuh"
 
@@ -14,7 +14,7 @@ constexpr int kBlockSteps = int(kBlock128) / kStep;
 // Scales between them need no care: their products with a sum of codes stay in fp32's normal range.
 constexpr uint32_t kLeastUsualScale = (127u - 45) << 23, kMostUsualScale = (127u + 45) << 23;
 
-// Which scales outside of that range a thread met.
+// Which scales outside of that range a thread found.
 constexpr uint32_t kMetSmallScale = 1, kMetLargeScale = 2;
 
 __device__ __forceinline__ uint32_t unusual_scale(float scale) {
@@ -22,7 +22,7 @@ __device__ __forceinline__ uint32_t unusual_scale(float scale) {
     return magnitude < kLeastUsualScale ? kMetSmallScale : magnitude > kMostUsualScale ? kMetLargeScale : 0;
 }
 
-// Loads the scale of line l of a tile, A's lines before B's; 1 where there is none.
+// Loads the scale of K-major row l of a tile, A's rows before B's; 1 where there is none.
 __device__ __forceinline__ float load_block_scale(const GemmProblem& p, const Tile& tile, int l, int64_t block) {
     const bool is_a = l < kTileRows;
     const GemmOperand& operand = is_a ? p.a : p.b;

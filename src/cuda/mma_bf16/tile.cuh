@@ -1,9 +1,9 @@
-// Which part of which product a block of mma_bf16 makes, and where its operands lie.
+// Which tile of which product a block of mma_bf16 computes, and where its operands lie.
 //
 //     one product: blocks go down a panel of 16 row tiles, then to the next column of tiles, then to the next panel, so that
-//     both operands of the blocks that run at once come from L2
+//     both operands of concurrent blocks come from L2
 //
-//                  column 0    1    2              a block:  128 lines of A  x  128 or 256 lines of B, all of K
+//                  column 0    1    2              a block:  128 rows of A  x  128 or 256 rows of B, all of K
 //         row  0          0   16   32
 //              1          1   17   33              Grouping::None         the one product
 //             ...                                  Grouping::Rows         a row tile is 128 rows of one group, its last fewer;
@@ -23,14 +23,14 @@ constexpr int kTileRows = 128, kStep = 64;  // of D, of the contraction
 constexpr int kPanel = 16;                  // row tiles that run together
 static_assert(kTileRows == kSwizzleRows, "Group::first_group_tile counts row tiles");
 
-// Holds what the loop needs of an operand, the same in every group. "Scaled" operands have a scale byte for every block; the
-// others, plain numbers, codes whose fp32 scales come after the sums, and what is read across, which is decoded as it is
-// loaded, count as under a scale of 1.
+// What the main loop needs of an operand, the same in every group. "Scaled" operands have a scale byte for every block. All
+// others count as under a scale of 1: plain numbers, codes whose fp32 scales multiply sums, and MN-major operands, which
+// are decoded when they are loaded.
 struct LoopOperand {
-    int64_t code_steps[4];     // bytes from a line to those 64, 128, 192 lines further
+    int64_t code_steps[4];     // bytes to the K-major rows 64, 128, 192 further
     int64_t scale_steps[2];    // likewise, of their scales
     int32_t scale_advance[2];  // bytes from the scale of an even step to the next one's, and of an odd step
-    int32_t bits;  // of what a thread holds of a code: 16 of an operand that is read across, whatever its own are
+    int32_t bits;  // of a code in registers: 16 of an MN-major operand, whatever it is stored in
     bool scaled;
     bool across;
     uint32_t tiny_below;  // scales under which products may be below fp32's range; of plain numbers: bits of magnitudes
@@ -41,9 +41,9 @@ struct Arguments {
     GemmProblem problem;
     LoopOperand a, b;
     uint32_t row_tiles, column_tiles;  // of one matrix of D; Grouping::Rows: the most that all groups take
-    bool aligned;                      // lines begin and end at multiples of 16 codes and of what is loaded at once
+    bool aligned;                      // rows begin and end at multiples of 16 codes and of the size of a load
     bool wide;                         // D takes 16-byte stores
-    bool factored;                     // an operand has one fp32 factor for a line
+    bool factored;                     // an operand has one fp32 factor a row
     bool to_nearest;                   // sums are: D is F32, or more than sums (see round_sum)
     bool more;                         // D is more than sums
     bool mixed;                        // sums without fp32 scales that come after them may leave fp32's range
@@ -56,7 +56,7 @@ struct Tile {
     int64_t row, column;     // of the tile
     int64_t first_row;       // of the product in D
     int64_t group;           // 0 without groups
-    int64_t b_far_scale;     // bytes from the scale of a line of B to that of the line kSwizzleRows further
+    int64_t b_far_scale;     // bytes from the scale of a row of B to that of the row kSwizzleRows further
 };
 
 // Returns false where there is no such group. All threads of the block call it.
@@ -74,8 +74,8 @@ __device__ inline bool enter_group(const GemmProblem& p, uint32_t matrix, int64_
         tile.b = operand_of_matrix(p.b, group.index);
     } else {
         const Group group = group_of_index(grouped, p.a.units, p.b.units, matrix);
-        // Padding of codes is zeros, but what a Hadamard transform, of sixteens, made of it belongs to the sum. That between
-        // the rows of a plain operand is never read.
+        // Padding of codes is zeros. But a Hadamard transform spreads values into the padding to a multiple of 16, which
+        // belongs to the sum. Padding between rows of a plain operand is never read.
         tile.k = p.a.across || p.b.across ? int64_t(group.rows) : round_up(group.rows, kNvBlock);
         tile.first_row = group.index * p.m;
         tile.a = operand_of_group(p.a, group.first(), group.rows);

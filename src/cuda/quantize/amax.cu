@@ -1,27 +1,23 @@
-// amax: the largest magnitudes of F32, F16 or BF16, for NVFP4 and FP8; also the pass that quantize makes before its own, for
-// ROW scales of MX too.
+// amax: the largest magnitudes of F32, F16 or BF16, for NVFP4, FP8, and ROW scales of MX. quantize runs it as a first pass,
+// too.
 //
-// A block of threads takes a region and every thread eight vectors of 16 bytes at a time, all loaded before the first use:
+// A thread block takes a region, and a thread eight 16-byte vectors at a time, all loaded before the first use:
 //
-//     along  a long row (contiguous matrices and, where one maximum serves all, experts are taken for one): 32 KB of it
-//     down   a strip of up to 256 vectors of eight rows or more; with groups up to 128 rows of one group
+//     long row   32 KB of a row; contiguous rows, and experts that share a maximum, count as one row
+//     strip      up to 256 vectors of eight rows or more; with groups up to 128 rows of one group
 //
-// Maxima stay packed as they were loaded. What they are for is a type:
+//     amax_kernel         one maximum for an expert, a group or all: thread, warp, thread block, then one atomic
+//     amax_lines_kernel   one for each row (warp, then shared memory) and column (thread): one atomic each
+//     amax_tile_kernel    of transformed parts and quantized inputs, from a tile in shared memory (tile/shared_tile.cuh)
 //
-//     Everything  one maximum, of an expert or group or of all: over the thread, the warp, the block, then one atomic
-//     Lines       rows: over the warp, then in shared memory; columns: in the thread down the region; then an atomic each, those
-//                 of neighbouring columns by neighbouring lanes
-// Transformed parts, and values of a quantized input, are another kernel's: from a tile in shared memory
-// (tile/shared_tile.cuh).
-//
-// Atomics take the larger of bits of non-negative floats, so that their order is of no matter. Bytes an element: 2 or 4
-// read; bound by memory.
+// Maxima stay packed as loaded. Atomics compare the bits of non-negative floats, so their order does not matter. Bytes an
+// element: 2 or 4 read. Bound by memory.
 #include "cuda/quantize/amax.h"
 
 #include <bit>
 
 #include "cuda/device.h"
-#include "cuda/memory/beside.cuh"
+#include "cuda/memory/dependent_launch.cuh"
 #include "cuda/tile/tile_source.cuh"
 #include "cuda/launch.h"
 #include "cuda/implementations.h"
@@ -35,7 +31,7 @@ constexpr int kLoads = 8;
 
 // ---- Maxima ----------------------------------------------------------------------------------------------------------
 
-// Returns the maximum over the block, to all of its threads, which all call it.
+// Returns the maximum over the thread block, to all of its threads, which all call it.
 __device__ __forceinline__ uint32_t block_maximum(uint32_t bits) {
     __shared__ uint32_t maxima[kThreads / 32];
     bits = __reduce_max_sync(kAllLanes, bits);
@@ -47,15 +43,16 @@ __device__ __forceinline__ uint32_t block_maximum(uint32_t bits) {
 
 // ---- Regions ---------------------------------------------------------------------------------------------------------
 
-// How blocks divide the input, and threads a block: `lanes` of them side by side, the others in the rows below.
+// How thread blocks divide the input into regions, and threads a region: `lanes` of them in a row, the others in the rows
+// below.
 struct Regions {
-    PlainMatrix in;  // contiguous rows and experts taken together where that may be
+    PlainMatrix in;  // contiguous rows and experts merged where possible
     GroupedRows grouped;
     int span;               // elements of a row of a region
-    int height;             // rows of it
-    int64_t down, across;   // regions; of a matrix, or group tiles of groups
+    int height;             // rows of a region
+    int64_t down, across;   // regions of a matrix, or group tiles; regions of a row
     int lanes;
-    int row_step, col_step;  // from a load of a thread to its next; a step of columns is of vectors
+    int row_step, col_step;  // from a load of a thread to its next, in rows and in vectors
     GroupUnits in_units, line_units;  // of groups: of the input, and of a rowwise part
     bool wide;
 
@@ -65,15 +62,15 @@ struct Regions {
 struct Arguments {
     Regions regions;
     float *rowwise, *columnwise;  // NULL: not wanted
-    int scope_stride;             // Everything: from an expert's or group's maximum to the next
-    int64_t columnwise_lines;     // Lines: from an expert's or group's maxima of columns to the next
+    int scope_stride;             // amax_kernel: from an expert's or group's maximum to the next
+    int64_t columnwise_lines;     // amax_lines_kernel: from an expert's or group's maxima of columns to the next
 };
 
-// Where a region lies.
+// The position of a region.
 struct Region {
     int64_t scope;       // expert or group
-    int64_t row;         // first row among those of the input
-    int64_t line;        // and of the rowwise part
+    int64_t row;         // first row in the input
+    int64_t line;        // and in the rowwise part
     int64_t col;
     int rows, cols;
 };
@@ -99,11 +96,11 @@ __device__ __forceinline__ bool find_region(const Regions& r, int64_t index, Reg
     return true;
 }
 
-// The loads of a thread from row `row` of the region on: Accesses in the sense of memory/elements.cuh.
+// The loads of a thread from row `row` of the region on, as Accesses (memory/elements.cuh).
 template <class T>
 struct Loads {
     static constexpr int count = Vector<T>::count;
-    int rows, cols;  // that are left
+    int rows, cols;  // left
     int64_t first;   // element
     int row_step, col_step;
 
@@ -120,7 +117,7 @@ struct Loads {
     }
 };
 
-// Calls take(i, vector) for every load. Wide where the region's rows consist of whole vectors.
+// Calls take(i, vector) for every load. Loads are wide where the rows of the region are whole vectors.
 template <class T, class Take>
 __device__ __forceinline__ void take_vectors(const Regions& r, const Region& region, const Loads<T>& loads, const Take& take) {
     const T* from = static_cast<const T*>(r.in.data);
@@ -164,13 +161,13 @@ __global__ void __launch_bounds__(kThreads, 4) amax_kernel(const __grid_constant
     if (a.columnwise) take_larger(a.columnwise + at, bits);
 }
 
-// ---- One a line ------------------------------------------------------------------------------------------------------
+// ---- One a row or column --------------------------------------------------------------------------------------------
 
-// Raises the maxima of a region's columns. A thread holds those of a vector, so that the atomics of a warp would lie 16 bytes of
-// elements apart; they cross shared memory first, and neighbouring lanes raise neighbouring columns.
+// Raises the maxima of a region's columns. A thread holds the columns of a vector. Shared memory exchanges them, so that
+// neighbouring lanes raise neighbouring columns.
 template <class T>
 __device__ __forceinline__ void raise_columns(const Regions& r, const Region& region, const uint32_t (&packed)[4], float* to) {
-    constexpr int count = Vector<T>::count, step = kThreads + 32 / count;  // a step that meets all banks
+    constexpr int count = Vector<T>::count, step = kThreads + 32 / count;  // no bank conflicts
     __shared__ uint32_t maxima[count * step];
 #pragma unroll
     for (int i = 0; i < count; i++)
@@ -224,7 +221,7 @@ struct Runs {
 
 constexpr int kZeroThreads = 1024;
 
-// Zeroes all numbers, by one block of threads.
+// Zeroes all numbers by one thread block.
 __global__ void __launch_bounds__(kZeroThreads) zero_kernel(const __grid_constant__ Runs runs) {
     start_next_kernel();
     for (int run = 0; run < 2; run++)
@@ -237,7 +234,7 @@ struct ZeroArguments {
     float* rowwise;
 };
 
-// Zeroes the rowwise lines of all groups, padding included: what lies after them is not written.
+// Zeroes the rowwise maxima of all groups, padding included. What follows them is not written.
 __global__ void __launch_bounds__(kSwizzleRows) zero_lines_kernel(const __grid_constant__ ZeroArguments a) {
     const Group group = group_of_tile(a.grouped, a.units, {}, block_index());
     if (!group.exists()) return;
@@ -259,15 +256,15 @@ struct TileArguments {
 template <class T>
 struct TileShared {
     ChunkTile<T> tile;
-    SharedPlace place;
+    TileInfo info;
 };
 
-// Raises the maxima of a part's lines, or returns the one of the thread's elements.
+// Raises the maxima of a part's K-major rows, or returns the maximum of the thread's elements.
 template <bool columnwise, class T>
 __device__ __forceinline__ float tile_maximum(const TileArguments& a, const TileShared<T>& shared) {
     const QuantizedPart& part = columnwise ? a.problem.columnwise : a.problem.rowwise;
-    const PartPlace& place = shared.place.parts[kRowwisePart + columnwise];
-    const int64_t first = columnwise ? shared.place.scope * a.problem.columnwise.lines + shared.place.source.col : place.line;
+    const PartTile& tile = shared.info.parts[kRowwisePart + columnwise];
+    const int64_t first = columnwise ? shared.info.scope * a.problem.columnwise.lines + shared.info.source.col : tile.line;
     float largest = 0;
 #pragma unroll 1
     for (int i = 0; i < kChunkSteps; i++) {
@@ -282,7 +279,7 @@ __device__ __forceinline__ float tile_maximum(const TileArguments& a, const Tile
         }
         uint32_t of_line[1] = {a.propagates ? largest_magnitude_bits(values) : float_bits(larger_magnitude(0.0f, values))};
         reduce_lanes<kSideChunks>(of_line);
-        if (chunk_of_lane() == 0 && line < place.codes.lines) take_larger(a.out[columnwise] + first + line, of_line[0]);
+        if (chunk_of_lane() == 0 && line < tile.codes.lines) take_larger(a.out[columnwise] + first + line, of_line[0]);
     }
     return largest;
 }
@@ -294,13 +291,13 @@ __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<typename Source::E
     auto& shared = *reinterpret_cast<TileShared<typename Source::Element>*>(memory);
     const QuantizeProblem& p = a.problem;
     start_next_kernel();
-    TilePlace place;
-    if (!find_tile(a.tiles, p.grouped, shared.place.group, place)) return wait_for_previous_kernel();
-    const bool copies = start_copy(Source{}, shared.tile, p, SourcePlace(p, place, shared.place.group), a.wide);
-    describe_tile(p, place, shared.place);
+    TileCoord coord;
+    if (!find_tile(a.tiles, p.grouped, shared.info.group, coord)) return wait_for_previous_kernel();
+    const bool copies = start_copy(Source{}, shared.tile, p, SourceTile(p, coord, shared.info.group), a.wide);
+    describe_tile(p, coord, shared.info);
     __syncthreads();
-    if (!copies) fill_tile(Source{}, shared.tile, p, shared.place, a.wide);
-    wait_for_pieces();
+    if (!copies) fill_tile(Source{}, shared.tile, p, shared.info, a.wide);
+    wait_for_copies();
     __syncthreads();
     wait_for_previous_kernel();  // which zeroes
     const float rowwise = a.out[0] ? tile_maximum<false>(a, shared) : 0.0f;
@@ -310,23 +307,21 @@ __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<typename Source::E
     if (threadIdx.x != 0) return;
 #pragma unroll
     for (int part = 0; part < 2; part++)
-        if (a.out[part]) take_larger(a.out[part] + shared.place.scope * a.scope_stride, bits[part]);
+        if (a.out[part]) take_larger(a.out[part] + shared.info.scope * a.scope_stride, bits[part]);
 }
 
 // ---- Launches --------------------------------------------------------------------------------------------------------
 
 bool is_per_line(const QuantizeProblem& p) { return p.tile.is_row(); }
 
-// Returns whether a NaN is a maximum: where the problem asks for the maxima of lines for MX.
+// Returns whether a NaN is a maximum: where MX asks for the maxima of rows.
 bool propagates(const QuantizeProblem& p) { return p.format->is_mx() && p.nonfinite == Nonfinite::Propagate; }
 
-int scope_stride(const QuantizeProblem& p) { return (p.has_rowwise ? p.rowwise : p.columnwise).scope_stride; }
+const QuantizedPart& first_part(const QuantizeProblem& p) { return p.has_rowwise ? p.rowwise : p.columnwise; }
 
-int64_t scope_count(const QuantizeProblem& p) {
-    return scope_stride(p) == 0 ? 1 : p.grouped.set() ? p.grouped.groups.count : p.source.matrices;
-}
+int scope_stride(const QuantizeProblem& p) { return first_part(p).scope_stride; }
 
-// Returns the input with rows and experts that follow one another without a gap and share a maximum taken together.
+// Returns the input with its contiguous rows and experts merged, where these share a maximum.
 PlainMatrix taken_together(const QuantizeProblem& p) {
     PlainMatrix in = p.source.plain;
     if (p.grouped.set() || is_per_line(p)) return in;
@@ -335,9 +330,9 @@ PlainMatrix taken_together(const QuantizeProblem& p) {
     return in;
 }
 
-// Returns the rows of a region: fewer where 128 would leave multiprocessors without one.
-int region_height(const Context& context, const QuantizeProblem& p, const Regions& r, bool along) {
-    if (along) return 1;
+// Returns the rows of a region: fewer than 128 where SMs would be left without one.
+int region_height(const Context& context, const QuantizeProblem& p, const Regions& r, bool long_row) {
+    if (long_row) return 1;
     const int fewest = r.row_step * kLoads;
     if (!is_per_line(p)) return fewest;
     if (p.grouped.set()) return int(kSwizzleRows);
@@ -358,18 +353,17 @@ Regions divide(const Context& context, const QuantizeProblem& p) {
     r.wide = is_aligned(r.in.data, 16) && (r.in.matrices * r.in.rows == 1 || r.in.row_stride % count == 0);
     const int64_t vectors = ceil_div(r.in.cols, count), fewest = is_per_line(p) ? 32 : 1;
     r.lanes = int(std::min(std::max(int64_t(std::bit_ceil(uint64_t(vectors))), fewest), int64_t(kThreads)));
-    const bool along = !p.grouped.set() && !is_per_line(p) && vectors >= kThreads * kLoads;
-    r.row_step = along ? 0 : kThreads / r.lanes;
-    r.col_step = along ? r.lanes : 0;
-    r.span = r.lanes * int(count) * (along ? kLoads : 1);
-    r.height = region_height(context, p, r, along);
+    const bool long_row = !p.grouped.set() && !is_per_line(p) && vectors >= kThreads * kLoads;
+    r.row_step = long_row ? 0 : kThreads / r.lanes;
+    r.col_step = long_row ? r.lanes : 0;
+    r.span = r.lanes * int(count) * (long_row ? kLoads : 1);
+    r.height = region_height(context, p, r, long_row);
     r.down = p.grouped.set() ? group_tiles_bound(p.grouped) : ceil_div(r.in.rows, int64_t(r.height));
     r.across = ceil_div(r.in.cols, int64_t(r.span));
     return r;
 }
 
-// Zeroes the places of maxima; false: there are none, and nothing was enqueued. Few are zeroed by a kernel, beside which the next
-// one starts.
+// Zeroes maxima by a kernel, with which the next one overlaps, if they are few. Returns whether a kernel was enqueued.
 bool zero(const Context& context, const Runs& runs, const Launch& call) {
     constexpr int64_t few = 64 * kZeroThreads;
     if (runs.count[0] + runs.count[1] == 0) return false;
@@ -388,9 +382,10 @@ Runs runs_of(float* rowwise, int64_t rowwise_count, float* columnwise, int64_t c
             {rowwise ? rowwise_count : 0, columnwise && columnwise != rowwise ? columnwise_count : 0}};
 }
 
-// Zeroes all places where a maximum will stand. Both return as zero does.
+// Zero all maxima of the problem. Both return what `zero` does.
 bool zero_everything(const Context& context, const QuantizeProblem& p, float* rowwise, float* columnwise, const Launch& call) {
-    return zero(context, runs_of(rowwise, scope_count(p), columnwise, scope_count(p)), call);
+    const int64_t count = scope_count(p, first_part(p));
+    return zero(context, runs_of(rowwise, count, columnwise, count), call);
 }
 
 bool zero_lines(const Context& context, const QuantizeProblem& p, float* rowwise, float* columnwise, const Launch& call) {
@@ -405,7 +400,7 @@ bool zero_lines(const Context& context, const QuantizeProblem& p, float* rowwise
     return true;
 }
 
-// The kernels by what is read, by whether every line has a maximum, and by whether a NaN is one.
+// The kernels by input type, by whether every row has a maximum, and by whether a NaN is one.
 struct Key {
     int32_t format;
     bool per_line, propagates;
@@ -434,13 +429,13 @@ constexpr KernelEntry<Key, Arguments> kernels[] = {
     lines_entry<Bf16, Nonfinite::Propagate>(MXQ_FORMAT_BF16),
 };
 
-// The kernels that go by tiles, by whether those are BF16's.
+// The kernels of tiles, by whether these hold BF16.
 constexpr KernelEntry<bool, TileArguments> tile_kernels[] = {
     {true, amax_tile_kernel<Bf16Source>, kChunkThreads, sizeof(TileShared<Bf16>)},
     {false, amax_tile_kernel<FloatSource>, kChunkThreads, sizeof(TileShared<float>)},
 };
 
-// Launches a kernel over regions or over tiles; false: there is nothing to read, and no kernel.
+// Launch a kernel over regions or over tiles; false: there is nothing to read, and no kernel.
 bool run_regions(const Context& context, const QuantizeProblem& p, float* rowwise, float* columnwise, const Launch& call,
                  Start start) {
     const bool same = columnwise == rowwise;
@@ -456,9 +451,8 @@ bool run_tiles(const Context& context, const QuantizeProblem& p, float* rowwise,
                Start start) {
     const TileArguments a{p, Tiles(p), {rowwise, columnwise == rowwise ? nullptr : columnwise}, scope_stride(p),
                           is_per_line(p), is_wide_tile_source(p), propagates(p)};
-    const bool bf16 = !p.source.is_quantized() && p.source.plain.format == MXQ_FORMAT_BF16;
     if (a.tiles.count() == 0) return false;
-    launch(context, tile_kernels, bf16, "amax", a.tiles.grid(), call.stream, a, start);
+    launch(context, tile_kernels, is_bf16(p), "amax", a.tiles.grid(), call.stream, a, start);
     return true;
 }
 

@@ -7,13 +7,19 @@
 
 namespace mxq::cuda {
 
-// The raw maxima of the problem's input, for each destination that is not NULL. NaN is ignored but for MX whose blocks hand it
-// on, where it is the largest. `problem.tile` says what the maxima span:
-//     NVFP4, TENSOR   everything, or an expert or group each (scope_stride), after the Hadamard transform of the part
-//     ROW             rowwise a row each, as the part stores lines (padding: 0); columnwise a column of an expert or group
-// All that the part names is written, 0 where there is no element. Returns how a kernel may start that waits for this one's
-// results itself (memory/beside.cuh).
+// Enqueues the maxima of the problem's input, for each destination that is not NULL. NaN is ignored, except for MX under
+// PROPAGATE, where it is the largest. `problem.tile` says what a maximum spans:
+//     NVFP4, TENSOR   everything, or an expert or group (scope_stride), after the Hadamard transform of the part
+//     ROW             rowwise a row, as the part stores rows (padding: 0); columnwise a column of an expert or group
+// All maxima of the part are written, 0 where there is no element. Returns how a kernel may start that waits for these
+// maxima itself (memory/dependent_launch.cuh).
 Start launch_amax(const Context& context, const QuantizeProblem& problem, float* rowwise_out, float* columnwise_out,
                  const Launch& call);
+
+// Returns how many TENSOR scales, or global maxima of NVFP4, a part has.
+inline int64_t scope_count(const QuantizeProblem& problem, const QuantizedPart& part) {
+    if (part.scope_stride == 0) return 1;
+    return problem.grouped.set() ? problem.grouped.groups.count : problem.source.matrices;
+}
 
 }  // namespace mxq::cuda

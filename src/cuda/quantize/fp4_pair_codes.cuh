@@ -69,8 +69,8 @@ __device__ __forceinline__ uint32_t eight_column_codes(const uint32_t* words, fl
 
 // ---- Either ----------------------------------------------------------------------------------------------------------
 
-// Makes the codes of a row's chunk. A fast way takes elements of MXFP4 that need no clamping, or multipliers of NVFP4 under
-// which all ties go up; elements of NVFP4 are plain.
+// Makes the codes of a row's chunk. The fast form takes MXFP4 that needs no clamping, and NVFP4 multipliers under which all
+// ties go up. NVFP4 elements are plain.
 template <bool nvfp4, bool fast>
 __device__ __forceinline__ uint2 row_codes(const uint32_t (&words)[kPairs], float multiplier) {
     if constexpr (nvfp4)
@@ -79,7 +79,7 @@ __device__ __forceinline__ uint2 row_codes(const uint32_t (&words)[kPairs], floa
         return {eight_mx_codes<fast>(words, multiplier), eight_mx_codes<fast>(words + 4, multiplier)};
 }
 
-// Makes the codes of chunks of two neighbouring columns, by the same ways.
+// Makes the codes of chunks of two neighbouring columns, in the same two forms.
 template <bool nvfp4, bool fast>
 __device__ __forceinline__ void column_codes(const uint32_t (&words)[kChunk], float low, float high, uint2 (&codes)[2]) {
     if constexpr (nvfp4) {

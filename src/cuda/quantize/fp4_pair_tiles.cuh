@@ -1,16 +1,15 @@
 // The loops of quantize_fp4_pairs and quantize_fp4_groups over a tile of BF16 in shared memory, rounded to nearest.
 //
-// tile/shared_tile.cuh says which lane reads which chunk. Elements stay packed in pairs, as they lie in memory, all the way to
-// their codes:
+// tile/shared_tile.cuh says which lane reads which chunk. Elements stay packed in pairs, as in memory, until they are codes:
 //
-//     rowwise      8 words of a row          -> maximum  -> scale    -> 16 codes -> 8 bytes, eight lanes 64 in a row
+//     rowwise      8 words of a row          -> maximum  -> scale    -> 16 codes -> 8 bytes; eight lanes store 64 of a row
 //     columnwise   16 words of two columns   -> 2 maxima -> 2 scales -> 16 codes of each, the same way
-//     scales       as bytes through shared memory, then as words in the layout's order
+//     scales       bytes through shared memory, then words in the order of the layout
 //
-// One vote of a warp tells whether its NVFP4 blocks are plain: no element is NaN or comes out at 7 or above, and products may
-// be cut (CuttingMultiplier). The chunks of other blocks are made out of line, in fp32.
+// A warp votes whether its NVFP4 blocks are plain: no element is NaN or 7 and above after scaling, and products may be cut
+// (CuttingMultiplier). Other blocks are quantized out of line, in fp32.
 //
-// A kernel's Shared is a PairShared with code_tile(problem, columnwise), which tells where codes of a part go.
+// A kernel's Shared is a PairShared with code_tile(problem, columnwise), the destination of a part's codes.
 #pragma once
 #include "cuda/quantize/fp4_pair_codes.cuh"
 #include "cuda/quantize/quantize_tile.h"
@@ -23,7 +22,7 @@ struct Arguments {
     QuantizeProblem problem;
     Tiles tiles;
     ScaleSteps steps;  // MXFP4
-    bool plain;        // of it, too: codes need no clamping, or are masked
+    bool plain;        // MXFP4: codes need no clamping, or are masked
 };
 
 // Returns, on the host, what kernels are launched with.
@@ -35,14 +34,14 @@ struct PairShared {
     ChunkTile<Bf16> tile;
     Nvfp4Tables tables;  // CuttingMultipliers
     float of_significands[2][8];               // of the scales 1 to 1.875
-    alignas(16) uint32_t scales[2][kTile][2];  // scale words of each part by line
+    alignas(16) uint32_t scales[2][kTile][2];  // scale words of each part by row
 };
 
-// Blocks on a multiprocessor that kernels are compiled for: NVFP4 needs the registers of a fifth.
+// Thread blocks of an SM that kernels are compiled for. NVFP4 needs the registers of a fifth one.
 template <bool nvfp4>
 constexpr int kPairBlocks = kChunkBlocks<Bf16> + !nvfp4;
 
-// Returns whether so many blocks find room on a multiprocessor. Each takes 1 KiB more than it asks for.
+// Returns whether so many thread blocks fit on an SM. Each takes 1 KiB more than it asks for.
 template <class Shared>
 constexpr bool kFitsBlocks = 5 * (sizeof(Shared) + 1024) <= 228 * 1024 && 4 * (sizeof(Shared) + 1024) <= 164 * 1024;
 
@@ -51,20 +50,20 @@ __device__ __forceinline__ PartRule rule_of(const QuantizeProblem& p, bool colum
     return PartRule(p, columnwise, shared.tables, shared.code_tile(p, columnwise));
 }
 
-// Makes the tables of NVFP4's parts. A barrier must follow. Returns whether there are ties that go to even.
+// Makes the tables of NVFP4's parts. A barrier must follow. Returns whether some ties go to even.
 __device__ __forceinline__ bool put_cut_tables(const QuantizeProblem& p, float amax, PairShared& shared) {
     const int part = threadIdx.x / kScaleBytes;
     return put_cut_table(amax, part_of(p, part).scale_max, has_part(p, part), shared.tables.globals[part],
                          shared.of_significands[part], shared.tables.multipliers[part]);
 }
 
-// Stores the lane's chunk of a line, and puts its scale into its word.
+// Stores the lane's chunk of a row, and its scale in the scale word.
 __device__ __forceinline__ void put_chunk(const PartRule& rule, PairShared& shared, int line, uint32_t scale, uint2 codes) {
     put_scale(shared.scales[rule.columnwise], line, rule.scale_byte, scale);
     if (line < rule.lines) __stwb(reinterpret_cast<uint2*>(rule.codes_of(line)), codes);
 }
 
-// Makes and stores any NVFP4 chunk of a line, plain or not. Out of line: few are not.
+// Quantizes and stores any NVFP4 chunk of a row, plain or not. Out of line: few are not plain.
 template <class Shared>
 __device__ __noinline__ void emit_any(const QuantizeProblem& p, bool columnwise, int line, Shared& shared) {
     const PartRule rule = rule_of(p, columnwise, shared);
@@ -84,7 +83,7 @@ __device__ __forceinline__ Block nvfp4_block(const PartRule& rule, uint32_t amax
     return {scale, rule.multipliers[scale]};  // a byte without a sign
 }
 
-// Gives the block that the lane's chunk of a row is. False where an element of NVFP4 may not be plain.
+// Describes the block of the lane's chunk of a row. Returns false where an element of NVFP4 may not be plain.
 template <bool nvfp4>
 __device__ __forceinline__ bool row_block(const Arguments& a, const PartRule& rule, const uint32_t (&words)[kPairs],
                                           Block& block) {
@@ -99,7 +98,8 @@ __device__ __forceinline__ bool row_block(const Arguments& a, const PartRule& ru
     }
 }
 
-// Gives the blocks that the lane's chunks of two neighbouring columns are. False where an element of NVFP4 may not be plain.
+// Describes the blocks of the lane's chunks of two neighbouring columns. Returns false where an element of NVFP4 may not be
+// plain.
 template <bool nvfp4>
 __device__ __forceinline__ bool column_blocks(const Arguments& a, const PartRule& rule, const uint32_t (&words)[kChunk],
                                               Block (&blocks)[2]) {
@@ -119,7 +119,7 @@ __device__ __forceinline__ bool column_blocks(const Arguments& a, const PartRule
 
 // ---- Parts -----------------------------------------------------------------------------------------------------------
 
-// Makes the rowwise part; `fast` tells whether the faster way of row_codes takes it.
+// Makes the rowwise part. `fast` selects the faster form of row_codes.
 template <bool nvfp4, class Shared>
 __device__ __forceinline__ void emit_rowwise(const Arguments& a, bool fast, Shared& shared) {
     const PartRule rule = rule_of(a.problem, false, shared);
@@ -140,7 +140,7 @@ __device__ __forceinline__ void emit_rowwise(const Arguments& a, bool fast, Shar
     }
 }
 
-// Makes the columnwise part; `fast` tells whether the faster way of column_codes takes it.
+// Makes the columnwise part. `fast` selects the faster form of column_codes.
 template <bool nvfp4, class Shared>
 __device__ __forceinline__ void emit_columnwise(const Arguments& a, bool fast, Shared& shared) {
     const PartRule rule = rule_of(a.problem, true, shared);

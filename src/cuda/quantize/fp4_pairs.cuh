@@ -1,8 +1,8 @@
-// What quantizes BF16 to 4 bits without unpacking it: maxima of packed pairs, and the blocks' scales and multipliers.
+// Quantizes BF16 to 4 bits without unpacking it: maxima of packed pairs, and the scales and multipliers of blocks.
 //
 //     words of two elements --largest_by_magnitude--> maximum --> Block: scale byte, multiplier --> codes (fp4_pair_codes.cuh)
-//                                                 ^              ^
-//                                     global scales and multipliers of all scale bytes: tables in shared memory
+//                                                                  ^
+//                  global scales, and multipliers of all scale bytes: tables in shared memory
 #pragma once
 #include "cuda/quantize/fp4_chunks.cuh"
 #include "cuda/tile/pair_factors.cuh"
@@ -11,13 +11,14 @@ namespace mxq::cuda::fp4_pairs {
 
 constexpr int kPairs = kChunk / 2;
 
-// A block's stored scale, and what its elements are multiplied by.
+// The stored scale of a block, and the multiplier of its elements.
 struct Block {
     uint32_t scale;
     float multiplier;
 };
 
-// Returns whether MXFP4's codes need no clamping, or are masked: FLOOR and EVEN give values up to 8, SATURATE Inf and NaN.
+// Returns whether MXFP4 codes need no clamping, or are masked. FLOOR and EVEN give values up to 8, SATURATE keeps Inf and
+// NaN.
 inline bool is_plain_mxfp4(const QuantizeProblem& p) {
     const bool below_seven = p.scale_rounding == ScaleRounding::Rceil || p.scale_rounding == ScaleRounding::Ceil;
     return below_seven && p.nonfinite == Nonfinite::Propagate;
@@ -25,7 +26,7 @@ inline bool is_plain_mxfp4(const QuantizeProblem& p) {
 
 // ---- Maxima ----------------------------------------------------------------------------------------------------------
 
-// Returns the number of the larger magnitude, of either sign, in both halves. By PROPAGATE a NaN is handed on.
+// Returns the numbers of larger magnitude, of either sign, in both halves. PROPAGATE passes a NaN on.
 template <Nonfinite policy>
 __device__ __forceinline__ uint32_t larger_by_magnitude(uint32_t a, uint32_t b) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 860
@@ -40,7 +41,7 @@ __device__ __forceinline__ uint32_t larger_by_magnitude(uint32_t a, uint32_t b) 
 #endif
 }
 
-// Returns the numbers of the largest magnitudes of both halves; by SATURATE 0 where all are NaN.
+// Returns the numbers of the largest magnitudes of both halves; 0 under SATURATE where all are NaN.
 template <Nonfinite policy, int count>
 __device__ __forceinline__ uint32_t largest_by_magnitude(const uint32_t (&words)[count]) {
     constexpr bool ignores = policy == Nonfinite::Saturate;
@@ -71,8 +72,8 @@ __device__ __forceinline__ uint32_t largest_of_row(const uint32_t (&words)[kPair
 
 // ---- Scales ----------------------------------------------------------------------------------------------------------
 
-// Returns the CuttingMultiplier of a scale from 1 to 1.875 as it is stored, negative where ties go to even. It is NaN, too,
-// where it or that of another scale of its significand may not be a power of two times the same number.
+// Returns the CuttingMultiplier of a scale from 1 to 1.875 as stored: negative where ties go to even. It is NaN where it, or
+// that of another scale of the same significand, may not be a power of two times the same number.
 __device__ __forceinline__ float stored_cut(float multiplier, Cut way) {
     const CuttingMultiplier cut = cutting_multiplier(multiplier, way);
     if (!(multiplier > 0x1p-100f && multiplier < 0x1p114f)) return bits_float(kNanBits);
@@ -88,9 +89,9 @@ __device__ __forceinline__ float stored_cut_of(uint32_t scale, const float (&of_
     return scale == kScaleBytes - 1 || is_nan(same) ? bits_float(kNanBits) : moved;
 }
 
-// Makes the numbers of a part's global maximum and a table of CuttingMultipliers by their scales, each of 128 threads for
-// which there is one an entry. Scales of one significand are cut alike: eight threads divide and look for all. All threads
-// of the block call it, and a barrier must follow. Returns whether there are ties that go to even.
+// Makes the Nvfp4Global of a part, and a table of CuttingMultipliers by scale byte. Each part has 128 threads, one an entry.
+// Scales with the same significand are cut alike, so eight threads divide for all. All threads of the block call it. A
+// barrier must follow. Returns whether some ties go to even.
 __device__ __forceinline__ bool put_cut_table(float amax, int scale_max, bool exists, Nvfp4Global& global,
                                               float (&of_significands)[8], float (&multipliers)[kScaleBytes]) {
     const uint32_t scale = threadIdx.x % kScaleBytes;
@@ -109,13 +110,13 @@ __device__ __forceinline__ bool put_cut_table(float amax, int scale_max, bool ex
     return to_even;
 }
 
-// Returns whether the elements of an NVFP4 block are plain: a CuttingMultiplier serves, it leaves all of them below 7, none
-// is NaN.
+// Returns whether the elements of an NVFP4 block are plain: it has a CuttingMultiplier, which leaves all of them below 7,
+// and none is NaN.
 __device__ __forceinline__ bool is_plain(uint32_t amax, const Block& block) {
     return fabsf(multiply_rn(bits_float(amax), block.multiplier)) < 7 * kCutUnit;
 }
 
-// Returns the maxima over the chunks of MX blocks, which neighbouring lanes hold: two in the halves of a word.
+// Returns the maxima over the chunks of MX blocks, which neighbouring lanes hold, two in a word.
 __device__ __forceinline__ uint32_t block_maxima(uint32_t largest, int length) {
     largest = larger<Bf16>(largest, __shfl_xor_sync(kAllLanes, largest, 1));
 #pragma unroll 1

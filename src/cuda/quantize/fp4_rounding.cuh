@@ -1,11 +1,11 @@
-// Holds the roundings that quantize_fp4 is compiled for, each a policy for a chunk of 16 fp32 values:
+// The roundings of quantize_fp4, as policies for a chunk of 16 fp32 values:
 //
-//     policy             codes                               scale of a block, of a square of 16 x 16
+//     policy             codes                               scale of a block, or of a square of 16 x 16
 //     RoundNearest       nearest, ties to even               from the maximum
 //     RoundStochastic    up or down, by 16 random bytes      from the maximum
-//     RoundFourOverSix   nearest, ties to even               NVFP4: of two candidates the one that leaves the smaller error
+//     RoundFourOverSix   nearest, ties to even               NVFP4: the one of two candidates with the smaller error
 //
-// Four over six compares estimates of both errors first (numerics/four_over_six.h), and takes its codes from them.
+// RoundFourOverSix first compares estimates of both errors (numerics/four_over_six.h), which also give its codes.
 #pragma once
 #include "cuda/quantize/fp4_chunks.cuh"
 #include "numerics/four_over_six.h"
@@ -13,7 +13,7 @@
 
 namespace mxq::cuda {
 
-// The byte of a chunk's scale, and its codes before any is masked.
+// The scale byte of a chunk, and its codes without a mask.
 struct ChunkCodes {
     uint32_t scale;
     uint2 codes;
@@ -28,7 +28,7 @@ struct RoundNearest {
     }
 };
 
-// Makes the keys of random numbers where there is a seed. A barrier must follow.
+// Makes the keys of random numbers if there is a seed. A barrier must follow.
 __device__ __forceinline__ void put_keys(const QuantizeProblem& p, PhiloxKeys& keys) {
     if (!p.seed_offset || threadIdx.x >= 2 * PhiloxKeys::rounds) return;
     const PhiloxKey key = philox_key(p.seed_offset[0]);
@@ -38,7 +38,7 @@ __device__ __forceinline__ void put_keys(const QuantizeProblem& p, PhiloxKeys& k
 struct RoundStochastic {
     static constexpr bool chooses = false;
 
-    // `draw` makes the chunk's random words.
+    // `draw` returns the random words of the chunk.
     template <class Draw>
     static __device__ __forceinline__ uint2 codes(const float (&values)[kChunk], float multiplier, const Draw& draw) {
         const PhiloxWords random = draw();
@@ -47,7 +47,7 @@ struct RoundStochastic {
     }
 };
 
-// Errors of a chunk or more under both candidates.
+// The errors of a chunk or more under both candidates.
 struct Errors {
     float four, six;
 };
@@ -61,7 +61,8 @@ struct ChunkValues {
     }
 };
 
-// Returns the contract's errors of values in memory. Out of line: few chunks need them, and they take all registers.
+// Returns the errors that docs/numerics.md defines, of values in memory. Out of line: few chunks need them, and they need
+// all registers.
 template <bool squared>
 __device__ __noinline__ Errors exact_errors(const ChunkValues& values, Nvfp4Candidates candidates, Nvfp4Global global) {
     if (ErrorDivisor::serves(global.amax))
@@ -71,7 +72,7 @@ __device__ __noinline__ Errors exact_errors(const ChunkValues& values, Nvfp4Cand
             nvfp4_errors_16<squared, false>(values.at, candidates.six, global)};
 }
 
-// Adds errors over the lanes of a 16 x 16, of which each reads rows lane / 8 + 4 i.
+// Adds errors over the lanes of a 16 x 16. Each of them reads rows lane / 8 + 4 i.
 __device__ __forceinline__ void add_across_square(Errors& errors) {
 #pragma unroll
     for (int distance = 16; distance >= 8; distance /= 2) {
@@ -84,8 +85,8 @@ template <bool squared>
 struct RoundFourOverSix : RoundNearest {
     static constexpr bool chooses = true;
 
-    // Makes the codes of a chunk that is a block of this maximum. `unit` is NaN where nothing can be estimated. All lanes of
-    // a warp call it.
+    // Quantizes a chunk that is a block with this maximum. `unit` is NaN where nothing can be estimated. All lanes of a warp
+    // call it.
     static __device__ __forceinline__ ChunkCodes chunk(const float (&values)[kChunk], float amax, const Nvfp4Global& global,
                                                        float unit, const float* multipliers) {
         const Nvfp4Candidates candidates = fast_nvfp4_candidates(amax, global);
@@ -109,7 +110,7 @@ struct RoundFourOverSix : RoundNearest {
         return {scale, {eight(0), eight(2)}};
     }
 
-    // Returns the contract's errors of the lane's 16 x 16, added as a tree: i with i + 2 and then i + 1 in the lane, the rest
+    // Returns the exact errors of the lane's 16 x 16, added as a tree: i with i + 2 and then i + 1 in the lane, the rest
     // over the lanes.
     template <class T>
     static __device__ __forceinline__ Errors square_errors(const RowReader<T>& rows, const Nvfp4Candidates& candidates,
@@ -131,7 +132,7 @@ struct RoundFourOverSix : RoundNearest {
         return sum;
     }
 
-    // Returns the better scale of the lane's 16 x 16 of the warp's band, which has this maximum.
+    // Returns the better scale of the lane's 16 x 16 of the warp's 16 rows, which has this maximum.
     template <class T>
     static __device__ __forceinline__ uint32_t square(const ChunkTile<T>& tile, float amax, const Nvfp4Global& global) {
         const Nvfp4Candidates candidates = fast_nvfp4_candidates(amax, global);

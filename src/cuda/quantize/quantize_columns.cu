@@ -1,31 +1,33 @@
-// quantize_columns: aligned BF16 to the columnwise part of 8 bits, or to both parts, without groups, where matrices have
-// more than one tile of rows. A block of threads takes two tiles (two_tiles.cuh), so that 256 bytes of a line leave at once.
-// All else is a tile's alone (quantize_tile.cuh). The lower tile may lie below the last row: then it holds and stores
-// nothing, but meets the barriers.
+// quantize_columns: aligned BF16 to the columnwise part of 8 bits, or to both parts, without groups, of matrices with more
+// than one tile of rows.
 //
-// Bound by memory in this pattern: what lines of 128 and of 256 bytes reach is in docs/performance.md.
+// A thread block takes two 128 x 128 tiles, one below the other (two_tiles.cuh): 256 bytes of a K-major row leave at once.
+// Each tile is quantized as in quantize_tile.cuh. The lower tile may lie below the last row: it then stores nothing, but
+// takes part in barriers.
+//
+// Bytes an element: 2 read, 1.03 written for each part. Bound by memory: docs/performance.md has the rates of segments of
+// 128 and 256 bytes.
 #include "cuda/implementations.h"
 #include "cuda/quantize/two_tiles.cuh"
 
 namespace mxq::cuda {
 namespace {
 
-// Finds the tile of the thread's row of threads, which may lie below the last row, of the block's two tiles; false: there
-// are none.
-__device__ __forceinline__ bool find_tile_of_two(const Tiles& tiles, TilePlace& place) {
+// Finds the tile of the threads of this threadIdx.y, which may lie below the last row; false: the thread block has no tiles.
+__device__ __forceinline__ bool find_tile_of_two(const Tiles& tiles, TileCoord& coord) {
     const uint32_t line = row_of_blocks(), down = uint32_t(tiles.down + kTwoTiles - 1) / kTwoTiles;
     const uint32_t matrix = tiles.matrices == 1 ? 0 : line / down;
     if (matrix >= tiles.matrices || line >= uint32_t(tiles.matrices) * down) return false;
     const int64_t upper = int64_t(line - matrix * down) * kTwoTilesRows;
-    place = {matrix, matrix, upper + int(threadIdx.y) * kTile, int64_t(blockIdx.x) * kTile, tiles.rows};
+    coord = {matrix, matrix, upper + int(threadIdx.y) * kTile, int64_t(blockIdx.x) * kTile, tiles.rows};
     return true;
 }
 
-// Returns the lines of both tiles' codes, from what the tile of the thread's row of threads has.
-__device__ __forceinline__ CodeTile lines_of_two(const TilePlace& place, CodeTile to) {
+// Returns the codes of both tiles, from those of the tile of this threadIdx.y.
+__device__ __forceinline__ CodeTile lines_of_two(const TileCoord& coord, CodeTile to) {
     const int above = int(threadIdx.y) * kTile;
     to.codes -= above;
-    to.length = int(min(place.rows - (place.row - above), int64_t(kTwoTilesRows)));
+    to.length = int(min(coord.rows - (coord.row - above), int64_t(kTwoTilesRows)));
     return to;
 }
 
@@ -33,16 +35,16 @@ template <class E>
 __global__ void __launch_bounds__(kTwoTilesThreads, kTwoTilesBlocks)
     quantize_columns_kernel(const __grid_constant__ TileArguments a) {
     __shared__ TileShared<E> shared[kTwoTiles];
-    TilePlace place;
-    const bool exists = find_tile_of_two(a.tiles, place);
+    TileCoord coord;
+    const bool exists = find_tile_of_two(a.tiles, coord);
     TileShared<E>& mine = shared[threadIdx.y];
     PatchVectors<Bf16> vectors;
-    if (exists) load_patch(Bf16Source{}, a.problem, place, mine.group, true, mine.source_scales, vectors);
-    wait_for_previous_kernel();  // which makes the maxima
+    if (exists) load_patch(Bf16Source{}, a.problem, coord, mine.group, true, mine.source_scales, vectors);
+    wait_for_previous_kernel();  // the maxima
     store_whole_scales<E>(a.problem, a.rule);
     if (!exists) return;
-    quantize_patch<E, Bf16>(a, place, Patch<Bf16>(kTile, kTile), vectors, mine,
-                            [&](const CodeTile& to) { store_two_tiles(shared, lines_of_two(place, to)); });
+    quantize_patch<E, Bf16>(a, coord, Patch<Bf16>(kTile, kTile), vectors, mine,
+                            [&](const CodeTile& to) { store_two_tiles(shared, lines_of_two(coord, to)); });
 }
 
 using Kernel = void (*)(TileArguments);

@@ -1,16 +1,16 @@
 // quantize_fp4: any source to NVFP4 or MXFP4, in any of their scalings, roundings and layouts, with a Hadamard transform.
 //
-// The general kernel of both formats. quantize_fp4_pairs and quantize_fp4_groups take aligned BF16, rounded to nearest. A block
-// of threads takes a tile of 128 x 128 through shared memory (tile/shared_tile.cuh). A thread holds one chunk of 16 elements
-// at a time, in fp32: as many as a transform, a Philox counter and an NVFP4 block have.
+// This is the general kernel of both formats; quantize_fp4_pairs and quantize_fp4_groups take aligned BF16 rounded to
+// nearest. A thread block takes a tile of 128 x 128 through shared memory (tile/shared_tile.cuh). A thread holds one chunk
+// of 16 fp32 elements at a time: the unit of a transform, a Philox counter and an NVFP4 block.
 //
-//     rowwise      16 elements of a row     -> transform -> maximum -> scale -> 16 codes -> 8 bytes, eight lanes 64 in a row
+//     rowwise      16 elements of a row     -> transform -> maximum -> scale -> 16 codes -> 8 bytes; eight lanes 64 of a row
 //     columnwise   16 elements of a column  -> the same, from the same tile
-//     square       before both: the maximum (and the better scale) of every 16 x 16, by the warp that holds its 16 rows
-//     scales       as bytes through shared memory, then as words in the layout's order
+//     square       before both: maximum (and better scale) of every 16 x 16, by the warp with its 16 rows
+//     scales       bytes through shared memory, then words in the order of the layout
 //
-// Roundings are policies (fp4_rounding.cuh). Bytes an element: 2 or 4 read once, 0.56 written for each part. Arithmetic bounds
-// it: about 20 operations an element for stochastic rounding or a transform, 25 for four over six.
+// Roundings are policies (fp4_rounding.cuh). Bytes an element: 2 or 4 read, 0.56 written for each part. Arithmetic bounds
+// it: about 20 instructions an element for stochastic rounding or a transform, 25 for four over six.
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
 #include "cuda/quantize/fp4_rounding.cuh"
@@ -25,7 +25,7 @@ constexpr int kCells = kSideChunks * kSideChunks;  // 16 x 16 squares of a tile
 struct Arguments {
     QuantizeProblem problem;
     Tiles tiles;
-    HadamardSigns signs[2];  // that a part's transform flips; of the parts: rowwise, columnwise
+    HadamardSigns signs[2];  // signs that the transform flips: rowwise, columnwise
     ScaleSteps steps;
     bool wide_in, wide[2];
 };
@@ -33,27 +33,27 @@ struct Arguments {
 template <class T>
 struct Shared {
     ChunkTile<T> tile;
-    SharedPlace place;
+    TileInfo info;
     Nvfp4Tables tables;
     alignas(16) PhiloxKeys keys;
     uint32_t maxima[kCells];              // of square tiles, as bits
     uint8_t cells[2][kCells];             // their scales, for each part
-    uint32_t scales[2][kTile][2];         // scale words of each part by line
+    uint32_t scales[2][kTile][2];         // scale words of each part by row
 };
 
 struct Rule : PartRule {
     bool hadamard;
-    int rows;    // of columns: from the first of the lane's block on
+    int rows;    // of columns: from the first row of the lane's block on
     float unit;  // of estimates, NaN where there can be none
     uint64_t offset;
-    uint32_t first_line, chunk;  // of the lane's chunk of line 0 among all, for the counter
+    uint32_t first_line, chunk;  // for the random counter: first row, and number of the lane's chunk
 };
 
 template <class Rounding, class T>
 __device__ __forceinline__ Rule load_rule(const Arguments& a, bool columnwise, Shared<T>& shared) {
     const QuantizeProblem& p = a.problem;
-    const PartPlace& to = shared.place.parts[kRowwisePart + columnwise];
-    Rule rule{{p, columnwise, shared.tables, to.codes}, part_of(p, columnwise).transformed, shared.place.source.rows};
+    const PartTile& to = shared.info.parts[kRowwisePart + columnwise];
+    Rule rule{{p, columnwise, shared.tables, to.codes}, part_of(p, columnwise).transformed, shared.info.source.rows};
     if (columnwise) rule.rows -= chunk_of_lane() * kChunk & -p.tile.length;
     if constexpr (Rounding::chooses) rule.unit = can_estimate(rule.global) ? error_unit(rule.global) : bits_float(kNanBits);
     if constexpr (std::is_same_v<Rounding, RoundStochastic>) {
@@ -74,14 +74,11 @@ __device__ __forceinline__ void put_tables(const QuantizeProblem& p, float amax,
     if (scale == 0) tables.globals[part] = global;
 }
 
-// Returns the bits of a chunk's largest magnitude. Under PROPAGATE NaN is the largest of all.
+// Returns the bits of the largest magnitude of a chunk. Under PROPAGATE NaN is the largest of all.
 template <bool nvfp4>
 __device__ __forceinline__ uint32_t chunk_amax(Nonfinite policy, const float (&values)[kChunk]) {
     if (nvfp4 || policy == Nonfinite::Saturate) return float_bits(larger_magnitude(0.0f, values));
-    uint32_t largest = 0;
-#pragma unroll
-    for (const float value : values) largest = max(largest, amax_bits<Nonfinite::Propagate>(value));
-    return largest;
+    return largest_magnitude_bits(values);
 }
 
 // Returns the maximum over the chunks of a block, which neighbouring lanes hold.
@@ -93,8 +90,8 @@ __device__ __forceinline__ uint32_t block_amax(uint32_t largest, int length) {
 
 // ---- Square tiles ----------------------------------------------------------------------------------------------------
 
-// Makes the NVFP4 scale of every 16 x 16, of which `amax` is the lane's: of its own cell of the warp's band. Parts with the
-// same global maximum have the same scales. A barrier must follow.
+// Makes the NVFP4 scale of every 16 x 16; `amax` is that of the lane's cell in the warp's 16 rows. Parts with the same
+// global maximum have the same scales. A barrier must follow.
 template <class Rounding, class T>
 __device__ __forceinline__ void put_nvfp4_cells(const QuantizeProblem& p, uint32_t amax, Shared<T>& shared) {
     const int cell = threadIdx.x / 32 * kSideChunks + chunk_of_lane();
@@ -112,20 +109,20 @@ __device__ __forceinline__ void put_nvfp4_cells(const QuantizeProblem& p, uint32
     }
 }
 
-// Makes the MX scale of every 16 x 16 from its square tile's maximum, `length` a side: `amax` is that of the 16 x 16 of the
-// warp's band and the lane's chunk. A barrier must follow.
+// Makes the MX scale of every 16 x 16 from the maximum of its square tile, `length` a side. `amax` is that of the lane's
+// cell in the warp's 16 rows. A barrier must follow.
 template <class T>
 __device__ __forceinline__ void put_mx_cells(const Arguments& a, uint32_t amax, Shared<T>& shared) {
-    const int band = threadIdx.x / 32, chunk = chunk_of_lane(), side = a.problem.tile.length / kChunk;
-    if (threadIdx.x % 32 < kSideChunks) shared.maxima[band * kSideChunks + chunk] = amax;
+    const int row_chunk = threadIdx.x / 32, chunk = chunk_of_lane(), side = a.problem.tile.length / kChunk;
+    if (threadIdx.x % 32 < kSideChunks) shared.maxima[row_chunk * kSideChunks + chunk] = amax;
     __syncthreads();
     uint32_t largest = 0;
     for (int i = 0; i < side; i++)
         for (int j = 0; j < side; j++)
-            largest = max(largest, shared.maxima[(band / side * side + i) * kSideChunks + chunk / side * side + j]);
+            largest = max(largest, shared.maxima[(row_chunk / side * side + i) * kSideChunks + chunk / side * side + j]);
     const uint32_t scale = scale_of(largest, a.steps);
     if (threadIdx.x % 32 < kSideChunks)
-        shared.cells[0][band * kSideChunks + chunk] = shared.cells[1][band * kSideChunks + chunk] = uint8_t(scale);
+        shared.cells[0][row_chunk * kSideChunks + chunk] = shared.cells[1][row_chunk * kSideChunks + chunk] = uint8_t(scale);
 }
 
 // Makes the scale of every 16 x 16. Ends with a barrier.
@@ -148,7 +145,7 @@ __device__ __forceinline__ void square_scales(const Arguments& a, Shared<T>& sha
 
 // ---- Chunks ----------------------------------------------------------------------------------------------------------
 
-// Makes scale and codes of the lane's chunk of `line`, which lies in square `cell`. All lanes of a warp call it.
+// Makes the scale and codes of the lane's chunk of row `line`, which lies in square `cell`. All lanes of a warp call it.
 template <class Rounding, bool nvfp4, class T>
 __device__ __forceinline__ ChunkCodes quantize_chunk(const Arguments& a, const Rule& rule, float (&values)[kChunk], int line,
                                                      int cell, const Shared<T>& shared) {
@@ -185,7 +182,7 @@ __device__ __forceinline__ void emit_part(const Arguments& a, Shared<T>& shared)
         else rows.read(line - row_of_step(0), values);
         const auto [scale, codes] = quantize_chunk<Rounding, nvfp4>(a, rule, values, line, cell, shared);
         put_scale(shared.scales[columnwise], line, rule.scale_byte, scale);
-        // Transformed padding may be -0, but blocks of padding alone are zero.
+        // Transformed padding may be -0, but blocks that are all padding are zero.
         const int row = columnwise ? 0 : line;
         const uint32_t mask = row >= rule.rows ? 0 : nvfp4 ? nvfp4_code_mask(scale) : code_mask<E2M1>(scale);
         if (line < rule.lines)
@@ -195,21 +192,21 @@ __device__ __forceinline__ void emit_part(const Arguments& a, Shared<T>& shared)
 
 // ---- The kernel ------------------------------------------------------------------------------------------------------
 
-// Loads the tile, and what all threads know of it. Ends with a barrier. What is copied is on its way while places are found.
+// Loads the tile and its description, which is made while copies are in flight. Ends with a barrier.
 template <class Source, bool nvfp4, class T>
-__device__ __forceinline__ void load_tile(const Arguments& a, const TilePlace& place, Shared<T>& shared) {
+__device__ __forceinline__ void load_tile(const Arguments& a, const TileCoord& coord, Shared<T>& shared) {
     const QuantizeProblem& p = a.problem;
-    float amax = nvfp4 && !p.compute_amax ? table_amax(p, place.scope) : 0;
-    const bool copies = start_copy(Source{}, shared.tile, p, SourcePlace(p, place, shared.place.group), a.wide_in);
-    describe_tile(p, place, shared.place);
-    if (nvfp4 && p.compute_amax) amax = computed_table_amax(p, place.scope);
+    float amax = nvfp4 && !p.compute_amax ? table_amax(p, coord.scope) : 0;
+    const bool copies = start_copy(Source{}, shared.tile, p, SourceTile(p, coord, shared.info.group), a.wide_in);
+    describe_tile(p, coord, shared.info);
+    if (nvfp4 && p.compute_amax) amax = computed_table_amax(p, coord.scope);
     if (nvfp4) put_tables(p, amax, shared.tables);
     put_keys(p, shared.keys);
     if (copies) {
-        wait_for_pieces();
+        wait_for_copies();
     } else {
         __syncthreads();
-        fill_tile(Source{}, shared.tile, p, shared.place, a.wide_in);
+        fill_tile(Source{}, shared.tile, p, shared.info, a.wide_in);
     }
     __syncthreads();
 }
@@ -220,15 +217,15 @@ __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<typename Source::E
     extern __shared__ __align__(128) uint4 memory[];
     auto& shared = *reinterpret_cast<Shared<typename Source::Element>*>(memory);
     const QuantizeProblem& p = a.problem;
-    TilePlace place;
-    if (!find_tile(a.tiles, p.grouped, shared.place.group, place)) return wait_for_previous_kernel();
-    load_tile<Source, nvfp4>(a, place, shared);
+    TileCoord coord;
+    if (!find_tile(a.tiles, p.grouped, shared.info.group, coord)) return wait_for_previous_kernel();
+    load_tile<Source, nvfp4>(a, coord, shared);
     if (p.square_tiles) square_scales<Rounding, nvfp4>(a, shared);
     if (p.has_rowwise) emit_part<Rounding, nvfp4, false>(a, shared);
     if (p.has_columnwise) emit_part<Rounding, nvfp4, true>(a, shared);
     __syncthreads();
-    if (p.has_rowwise) store_scales(p.rowwise, shared.place.parts[kRowwisePart], shared.scales[0]);
-    if (p.has_columnwise) store_scales(p.columnwise, shared.place.parts[kColumnwisePart], shared.scales[1]);
+    if (p.has_rowwise) store_scales(p.rowwise, shared.info.parts[kRowwisePart], shared.scales[0]);
+    if (p.has_columnwise) store_scales(p.columnwise, shared.info.parts[kColumnwisePart], shared.scales[1]);
 }
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
@@ -261,9 +258,8 @@ constexpr KernelEntry<Key, Arguments> kernels[] = {
 };
 
 Key key_of(const QuantizeProblem& p) {
-    const bool bf16 = !p.source.is_quantized() && p.source.plain.format == MXQ_FORMAT_BF16;
     const bool stochastic = p.seed_offset != nullptr && p.four_over_six == FourOverSix::None;
-    return {bf16, p.format->is_nvfp4(), stochastic, p.four_over_six};
+    return {is_bf16(p), p.format->is_nvfp4(), stochastic, p.four_over_six};
 }
 
 HadamardSigns signs_of_part(const QuantizedPart& part) { return hadamard_signs(part.transformed ? part.hadamard_mask : 0); }

@@ -1,15 +1,18 @@
-// quantize_fp4_pairs: aligned BF16 to NVFP4 or MXFP4, rounded to nearest, in blocks of a row or column, groups or none.
+// quantize_fp4_pairs: aligned BF16 to NVFP4 or MXFP4, rounded to nearest, in blocks of a row or column, with or without
+// groups.
 //
-// A block of threads takes a tile of 128 x 128 through shared memory: fp4_pair_tiles.cuh has its loops. Without groups whole
-// tiles are on their way before a block does anything else (EarlyTiles).
+// A thread block takes a tile of 128 x 128 through shared memory; fp4_pair_tiles.cuh has its loops. Without groups it starts
+// to copy whole tiles before anything else (EarlyTiles).
 //
-// Bytes an element: 2 read once, 0.53 or 0.56 written for each part. One part takes as long as its bytes. Both are bound by
-// arithmetic: 7 to 8 operations an element and part in the loops (machine code for sm_90a), 9 for NVFP4 where ties go to even.
-// Half of them are the ALU's, which issues at half the rate.
+// Bytes an element: 2 read, 0.53 or 0.56 written for each part. One part is bound by memory, both by arithmetic:
 //
-// The loops are short on purpose: the same from registers, unrolled, waits for instructions (a quarter slower). Blocks that
-// take tile after tile, the next one on its way while scales leave, are a tenth slower. A fifth block on a multiprocessor
-// leaves 48 registers a thread: MXFP4 takes 2 to 4% less time with it, NVFP4 3% more.
+//     instructions an element and part (sm_90a)   7 to 8; NVFP4 with ties to even: 9
+//     of these on the ALU, at half the rate       half
+//
+//     tried in vain                               slower by
+//     from registers, unrolled                    25% (instruction fetches)
+//     a persistent kernel with two stages         10%
+//     a fifth thread block an SM, NVFP4           3% (MXFP4 gains 2 to 4%, and has it)
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
 #include "cuda/quantize/fp4_pair_tiles.cuh"
@@ -20,24 +23,24 @@ namespace {
 using namespace fp4_pairs;
 
 struct Shared : PairShared {
-    SharedPlace place;
+    TileInfo info;
 
     __device__ __forceinline__ const CodeTile& code_tile(const QuantizeProblem&, bool columnwise) const {
-        return place.parts[kRowwisePart + columnwise].codes;
+        return info.parts[kRowwisePart + columnwise].codes;
     }
 };
 static_assert(kFitsBlocks<Shared>);
 
-// Loads the tile, and what all threads know of it. Ends with a barrier. Returns whether codes may be made the faster way.
+// Loads the tile and its description. Ends with a barrier. Returns whether the faster form of codes serves.
 template <bool nvfp4>
-__device__ __forceinline__ bool load_tile(const Arguments& a, const TilePlace& place, bool early, Shared& shared) {
+__device__ __forceinline__ bool load_tile(const Arguments& a, const TileCoord& coord, bool early, Shared& shared) {
     const QuantizeProblem& p = a.problem;
-    float amax = nvfp4 && !p.compute_amax ? table_amax(p, place.scope) : 0;
-    if (!early) copy_plain(shared.tile, p.source.plain, SourcePlace(p, place, shared.place.group));
-    describe_tile(p, place, shared.place);
-    if (nvfp4 && p.compute_amax) amax = computed_table_amax(p, place.scope);
+    float amax = nvfp4 && !p.compute_amax ? table_amax(p, coord.scope) : 0;
+    if (!early) copy_plain(shared.tile, p.source.plain, SourceTile(p, coord, shared.info.group));
+    describe_tile(p, coord, shared.info);
+    if (nvfp4 && p.compute_amax) amax = computed_table_amax(p, coord.scope);
     const bool fast = nvfp4 ? !put_cut_tables(p, amax, shared) : a.plain;
-    wait_for_pieces();
+    wait_for_copies();
     __syncthreads();
     return fast;
 }
@@ -49,14 +52,14 @@ __global__ void __launch_bounds__(kChunkThreads, kPairBlocks<nvfp4>)
     auto& shared = *reinterpret_cast<Shared*>(memory);
     const QuantizeProblem& p = a.problem;
     const bool early = start_early(shared.tile, a.early);
-    TilePlace place;
-    if (!find_tile(a.tiles, p.grouped, shared.place.group, place)) return wait_for_previous_kernel();
-    const bool fast = load_tile<nvfp4>(a, place, early, shared);
+    TileCoord coord;
+    if (!find_tile(a.tiles, p.grouped, shared.info.group, coord)) return wait_for_previous_kernel();
+    const bool fast = load_tile<nvfp4>(a, coord, early, shared);
     if (p.has_rowwise) emit_rowwise<nvfp4>(a, fast, shared);
     if (p.has_columnwise) emit_columnwise<nvfp4>(a, fast, shared);
     __syncthreads();
-    if (p.has_rowwise) store_scales(p.rowwise, shared.place.parts[kRowwisePart], shared.scales[0]);
-    if (p.has_columnwise) store_scales(p.columnwise, shared.place.parts[kColumnwisePart], shared.scales[1]);
+    if (p.has_rowwise) store_scales(p.rowwise, shared.info.parts[kRowwisePart], shared.scales[0]);
+    if (p.has_columnwise) store_scales(p.columnwise, shared.info.parts[kColumnwisePart], shared.scales[1]);
 }
 
 // By whether they make NVFP4.

@@ -1,19 +1,18 @@
-// quantize_rowwise: the rowwise part alone, from aligned rows to aligned lines of codes. F32, F16 or BF16 to MXFP8 in 1x32
-// blocks, BF16 with groups, too. BF16 to 8 bits in 1x128 blocks, MX or FP8. BF16 to MXFP4 and NVFP4 (rowwise_fp4.cuh).
+// quantize_rowwise: the rowwise part alone, of aligned rows. It takes F32, F16 or BF16 to MXFP8 1x32 (BF16 with groups,
+// too). It takes BF16 to 8 bits 1x128, and to MXFP4 and NVFP4 (rowwise_fp4.cuh).
 //
-// Streams: no tile; of 8 bits without groups no barrier, every warp for itself. Which segments a warp takes:
-// memory/segments.cuh. With groups it takes rows as if there were none; where their codes and scales go is found while they
-// are on their way (memory/row_places.cuh). A lane holds four vectors of 16 bytes, all loaded before the first use:
+// It streams: no tile, and without groups no barrier. memory/segments.cuh divides the matrix among warps. With groups, rows
+// are taken as if there were none, and their destinations are found while loads are in flight (memory/row_offsets.cuh). A
+// lane holds four 16-byte vectors, all loaded before the first use:
 //
 //     vector i of lanes 4b .. 4b+3 (F32: 8b .. 8b+7) = block b of request i; 1x128: of 16 lanes
 //
-// The lanes of a block exchange maxima so that lane k gets that of request k: three shuffles (F32: four) instead of eight,
-// and one scale computed per lane. Each lane fetches the four scales it needs back. Two more shuffles put the bytes of
-// neighbouring blocks together to words, which neighbour each other in memory.
+// The lanes of a block exchange maxima so that lane k gets that of request k: three shuffles (F32: four) instead of eight.
+// Each lane makes one scale and fetches the four that it needs. Two more shuffles combine the bytes of neighbouring blocks
+// to words, which are adjacent in memory.
 //
-// Bytes an element: 2 or 4 read, 1.03 written; bound by memory. Contiguous tensors are read 2 KB a warp and 16 KB a block
-// without a gap, their codes written as whole 128-byte lines. Swizzled scales leave as whole sectors, padding included,
-// since padding is what zeros quantize to.
+// Bytes an element: 2 or 4 read, 1.03 written. Bound by memory: of contiguous tensors a warp reads 2 KB, a thread block 16
+// KB. Codes leave as 128 contiguous bytes, and swizzled scales as whole sectors, padding included.
 #include "cuda/memory/codes.cuh"
 #include "cuda/memory/elements.cuh"
 #include "cuda/memory/grid.cuh"
@@ -46,7 +45,7 @@ struct Arguments {
 };
 
 struct GroupArguments : Arguments {
-    PlacedRows rows;
+    GroupedRowMap rows;
     QuantizedPart part;
 };
 
@@ -56,7 +55,7 @@ __device__ __forceinline__ void vector_maxima(const Vector<T> (&vectors)[kReques
     for (int i = 0; i < kRequests; i++) maxima[i] = largest_bits<T>(vector_magnitudes<T, policy>(vectors[i]));
 }
 
-// Stores scale words; `scale` is that of the lane's block in request lane % 4.
+// Stores scale words. `scale` is that of the lane's block in request lane % 4.
 template <class R>
 __device__ __forceinline__ void store_scales(const Arguments& a, const R& requests, uint32_t scale) {
     constexpr int block_lanes = R::block_lanes;
@@ -99,8 +98,7 @@ __device__ __forceinline__ void store_scale_of_128(const Arguments& a, const R& 
     }
 }
 
-// Makes the scale of the lane's block in request lane % 4 from its maximum, and stores it. Returns what elements are
-// multiplied by.
+// Makes and stores the scale of the lane's block in request lane % 4 from its maximum. Returns the factor of elements.
 template <class E, class R>
 __device__ __forceinline__ float put_scale(const Arguments& a, const R& requests, uint32_t maximum) {
     constexpr bool of_128 = R::block_lanes == R::segment_lanes;
@@ -133,7 +131,7 @@ __device__ __forceinline__ void quantize_vectors(const Arguments& a, const Vecto
     for (int i = 0; i < kRequests; i++) store_wide_codes(codes[i], a.codes, a.segments.cols, requests, i);
 }
 
-constexpr int kBlocks = 5;  // of threads that share a multiprocessor
+constexpr int kBlocks = 5;  // thread blocks of an SM
 
 template <class T, class E, int block>
 __global__ void __launch_bounds__(kSegmentThreads, kBlocks) quantize_rowwise_kernel(const __grid_constant__ Arguments a) {
@@ -152,23 +150,23 @@ __global__ void __launch_bounds__(kSegmentThreads, kBlocks)
     const uint32_t line = row_of_blocks(), first = (line - a.rows.padding) << a.rows.tile_rows_log2;
     if (line < a.rows.padding) return store_row_padding(a.rows, a.part, line);
     if (line - a.rows.padding >= a.rows.tiles) return;
-    const PlacedEnds ends(a.rows, 0);
+    const GroupEnds ends(a.rows, 0);
     const int rows = ends.rows_from(first);
     if (rows <= 0) return;
-    PlacedRequests<Vector<Bf16>::count> requests{R(a.segments, first, rows), kSourceLine};
-    const bool waits = a.rows.units[kSourceLine] != 1;  // for where rows are
+    GroupedRequests<Vector<Bf16>::count> requests{R(a.segments, first, rows), kSourceRow};
+    const bool waits = a.rows.units[kSourceRow] != 1;  // loads need the source rows
     Vector<Bf16> vectors[kRequests];
     const Bf16* const in = static_cast<const Bf16*>(a.in);
     if (!waits) load_wide_vectors(vectors, in, a.row_stride, static_cast<const R&>(requests));
-    find_row_places(a.rows, ends, first);
+    find_row_offsets(a.rows, ends, first);
     if (waits) load_wide_vectors(vectors, in, a.row_stride, requests);
-    requests.accessed = kCodeLine;
+    requests.accessed = kCodeRow;
     quantize_vectors<Bf16, E>(a, vectors, requests);
 }
 
 // ---- Four bits ---------------------------------------------------------------------------------------------------------
 
-// Returns why codes of fewer than eight bits are left to others.
+// Returns why the kernel of 4-bit codes declines.
 Reason declines_fp4(const QuantizeProblem& problem) {
     if (problem.format->bits != 4)
         return [format = problem.format] { return std::string("needs codes of 8 or 4 bits, found ") + format->name; };
@@ -180,17 +178,27 @@ Reason declines_fp4(const QuantizeProblem& problem) {
     return "";
 }
 
-constexpr KernelEntry<int32_t, rowwise_fp4::Arguments> fp4_kernels[] = {
-    {int32_t(kMxBlock), rowwise_fp4::quantize_rowwise_fp4_kernel<kMxBlock>, rowwise_fp4::kThreads, 0},
-    {int32_t(kNvBlock), rowwise_fp4::quantize_rowwise_fp4_kernel<kNvBlock>, rowwise_fp4::kThreads, 0},
+// Names what a kernel for FP4 is compiled for.
+struct Fp4Key {
+    int32_t block;
+    bool flat;
+    bool operator==(const Fp4Key&) const = default;
 };
 
-// Returns whether warps go down tiles: where scales lie in tiles, and where rows are so short that it takes less than half of
-// the warps.
-bool goes_down_fp4(const QuantizeProblem& problem) {
-    using namespace rowwise_fp4;
-    const int64_t cols = problem.source.cols;
-    return problem.rowwise.layout.swizzled || ceil_div(cols, kRequest) < 2 * ceil_div(cols, kAlong);
+template <int block, bool flat>
+constexpr KernelEntry<Fp4Key, rowwise_fp4::Arguments> fp4_entry() {
+    return {{block, flat}, rowwise_fp4::quantize_rowwise_fp4_kernel<block, flat>, rowwise_fp4::kThreads, 0};
+}
+
+constexpr KernelEntry<Fp4Key, rowwise_fp4::Arguments> fp4_kernels[] = {
+    fp4_entry<kMxBlock, true>(), fp4_entry<kMxBlock, false>(), fp4_entry<kNvBlock, true>(), fp4_entry<kNvBlock, false>()};
+
+// Returns whether the tensor and its compact scales are one contiguous row under one amax.
+bool is_flat(const QuantizeProblem& problem) {
+    const PlainMatrix& in = problem.source.plain;
+    const QuantizedPart& out = problem.rowwise;
+    if (problem.grouped.set() || out.layout.swizzled || in.cols % out.layout.block != 0) return false;
+    return (in.row_stride == in.cols || in.matrices * in.rows == 1) && (out.scope_stride == 0 || in.matrices == 1);
 }
 
 void run_fp4(const Context& context, const QuantizeProblem& problem, const Launch& call) {
@@ -198,16 +206,15 @@ void run_fp4(const Context& context, const QuantizeProblem& problem, const Launc
     const PlainMatrix& in = problem.source.plain;
     const QuantizedPart& out = problem.rowwise;
     const Start start = problem.compute_amax ? launch_amax(context, problem, out.amax, nullptr, call) : Start::AfterAll;
-    const bool down = goes_down_fp4(problem);
     const rowwise_fp4::Arguments a{static_cast<const Bf16*>(in.data),
                                    out.codes,
                                    out.scales,
+                                   in.matrices * in.rows * in.cols,
                                    in.row_stride,
                                    out.line_bytes,
                                    out.layout.line_stride,
                                    uint32_t(in.cols),
                                    uint32_t(ceil_div(out.layout.columns, 4)),
-                                   down,
                                    out.layout.swizzled != 0,
                                    problem.nonfinite == Nonfinite::Saturate,
                                    fp4_pairs::is_plain_mxfp4(problem),
@@ -215,28 +222,35 @@ void run_fp4(const Context& context, const QuantizeProblem& problem, const Launc
                                    scale_steps_of(problem),
                                    out.amax,
                                    out.scope_stride,
-                                   RowTiles(problem.grouped, in, out, down ? int32_t(kSwizzleRows) : kWarps)};
-    if (in.matrices * in.rows * in.cols == 0) return;
-    const int64_t across = down ? ceil_div(in.cols, kRequest) * kTileShares : ceil_div(in.cols, kAlong);
-    launch(context, fp4_kernels, out.layout.block, "quantize_rowwise", grid_of_rows(across, a.tiles.all), call.stream, a,
-           start);
+                                   RowTiles(problem.grouped, in, out, int32_t(kSwizzleRows))};
+    if (a.elements == 0) return;
+    const bool flat = is_flat(problem);
+    const dim3 grid = flat ? grid_of(ceil_div(a.elements, int64_t(kWarps) * kWarpElements))
+                           : grid_of_rows(ceil_div(in.cols, int64_t(kRequest)) * kTileShares, a.tiles.all);
+    launch(context, fp4_kernels, {out.layout.block, flat}, "quantize_rowwise", grid, call.stream, a, start);
 }
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
 
-// Returns whether elements and codes are accessed by whole vectors.
+// Returns whether elements and codes are whole aligned vectors.
 bool is_all_wide(const QuantizeProblem& problem) {
     const PlainMatrix& in = problem.source.plain;
     const QuantizedPart& out = problem.rowwise;
     const bool floats = in.format == MXQ_FORMAT_F32;
-    if (!(floats ? is_wide<float>(in) : is_wide<Bf16>(in))) return false;
+    if (!is_wide(in)) return false;
     if (problem.format->bits == 8) return is_wide(out, floats ? Vector<float>::count : Vector<Bf16>::count);
     return is_aligned(out.codes, 4) && out.line_bytes % 4 == 0;
 }
 
-// Returns whether groups leave so much of their tiles of 128 rows empty that tiles of values are faster. An H100, 2026-11-25,
-// us by this implementation and by those behind it, 256 groups to swizzled scales, 16384 and 131072 rows of 7168: MXFP4 213,
-// 200 and 869, 897; NVFP4 240, 231 and 959, 953. In 64 groups 131072 rows take 773, 805 and 799, 817.
+// Returns whether groups leave so much of their tiles of 128 rows empty that kernels of tiles are faster.
+//
+//     H100, 2026-11-25, us, x 7168, swizzled    this kernel    the next implementation
+//     MXFP4   256 groups of  16384 rows         213            200
+//     MXFP4   256 groups of 131072 rows         869            897
+//     MXFP4    64 groups of 131072 rows         773            805
+//     NVFP4   256 groups of  16384 rows         240            231
+//     NVFP4   256 groups of 131072 rows         959            953
+//     NVFP4    64 groups of 131072 rows         799            817
 bool leaves_tiles_empty(const QuantizeProblem& problem) {
     const int64_t rows = problem.source.rows;
     constexpr int64_t filled = 128, few_elements = 1 << 18;  // rows of a group; of all
@@ -261,7 +275,7 @@ Reason declines(const Context& context, const QuantizeProblem& problem) {
         };
     if (problem.format->bits < 8)
         if (Reason reason = declines_fp4(problem); !reason.empty()) return reason;
-    if (!is_all_wide(problem)) return "needs rows and lines of codes that are aligned, found others";
+    if (!is_all_wide(problem)) return "needs aligned rows and aligned codes, found others";
     return needs_cuda(context);
 }
 
@@ -315,7 +329,7 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
     if (!grouped) return launch(context, kernels, key, "quantize_rowwise", segments.grid(), call.stream, a);
     const int64_t across = segments.across();
     if (across == 0 || problem.grouped.groups.count == 0) return;
-    const PlacedRows rows(problem.grouped, in, out, segments.tile_rows(), across);
+    const GroupedRowMap rows(problem.grouped, in, out, segments.tile_rows(), across);
     launch(context, group_kernels, key.element, "quantize_rowwise", grid_of_rows(across, rows.down()), call.stream,
            GroupArguments{a, rows, out});
 }

@@ -1,24 +1,21 @@
-// quantize_tile: F32, F16 or BF16 to any format, scaling and layout (BF16 to 8 and 6 bits, and to 4 with ROW scales), the
-// rowwise part, the columnwise one or both from one read; experts and groups. Its kernels take the values of a quantized
-// part too: requantize_values.
+// quantize_tile: F32, F16 or BF16 to any format, scaling and layout, to one part or both from one read; experts and groups.
+// It takes BF16 to 8 and 6 bits, and to 4 bits with ROW scales alone. requantize_values runs its kernels on a quantized
+// source.
 //
-// A block of threads takes a tile of 128 x 128; who holds what: tile/patch.cuh; which tile: tile/location.cuh. A patch stays
-// in registers from its one read to its last use:
+// A thread block takes a tile of 128 x 128 (tile/location.cuh). A thread's patch of 16 rows (tile/patch.cuh) stays in
+// registers from its one read to its last use:
 //
-//     maxima   of columns: 16 rows in the thread, then one exchange with lane ^ 16. Of rows: a vector in the thread, then
-//              over the lanes of a block, each lane keeping a share of the rows. Of square tiles: both, to one maximum
-//     scales   maxima meet in a table in shared memory and come back as factors: tile/scales.cuh
-//     codes    rows from registers, columns as pieces through shared memory: tile/codes.cuh
-//     scales   as words through shared memory, then 512 contiguous bytes (swizzled, padding included) or 4 a line
+//     maxima   of the patch, then over the lanes or warps that share a block (tile/maxima.cuh)
+//     scales   through a table in shared memory, which returns factors (tile/scales.cuh)
+//     codes    rowwise from registers, columnwise as chunks through shared memory (tile/codes.cuh)
+//     scales   as words through shared memory: 512 contiguous bytes (swizzled, padding included) or 4 a row
 //
-// Rows that are not aligned are loaded element by element. Unaligned lines of codes are stored byte by byte.
-// quantize_columns and quantize_groups take aligned BF16 to columns of 8 bits.
+// Unaligned rows are loaded element by element, unaligned codes stored byte by byte. quantize_columns and quantize_groups
+// take aligned BF16 to columns of 8 bits. ROW and TENSOR scales need a first pass (amax.cu); TENSOR scales are stored by the
+// whole grid, since experts and groups without rows have some.
 //
-// ROW and TENSOR scales made from this call's maxima take a pass before (amax.cu). TENSOR scales are written by the grid as
-// a whole, since experts and groups without rows have some too.
-//
-// Bytes an element: 2 or 4 read once, 0.53 to 1.03 written for each part. Bound by memory: 16 loads of 16 bytes in flight a
-// thread need no copy engine and no second stage, since four blocks share an SM and are at different steps.
+// Bytes an element: 2 or 4 read, 0.53 to 1.03 written for each part. Bound by memory: four thread blocks an SM at different
+// steps, with 16 loads in flight a thread, need neither TMA nor a second stage.
 #include "cuda/device.h"
 #include "cuda/launch.h"
 #include "cuda/implementations.h"
@@ -34,18 +31,18 @@ __global__ void __launch_bounds__(Patch<typename Source::Element>::threads, kSmB
     quantize_tile_kernel(const __grid_constant__ TileArguments a) {
     using T = typename Source::Element;
     __shared__ TileShared<E> shared;
-    TilePlace place;
-    const bool exists = find_tile(a.tiles, a.problem.grouped, shared.group, place);
+    TileCoord coord;
+    const bool exists = find_tile(a.tiles, a.problem.grouped, shared.group, coord);
     PatchVectors<T> vectors;
-    if (exists) load_patch(Source{}, a.problem, place, shared.group, a.wide_in, shared.source_scales, vectors);
-    wait_for_previous_kernel();  // which makes the maxima
+    if (exists) load_patch(Source{}, a.problem, coord, shared.group, a.wide_in, shared.source_scales, vectors);
+    wait_for_previous_kernel();  // the maxima
     store_whole_scales<E>(a.problem, a.rule);
     if (!exists) return;
-    quantize_patch<E, T>(a, place, Patch<T>(kTile, kTile), vectors, shared,
+    quantize_patch<E, T>(a, coord, Patch<T>(kTile, kTile), vectors, shared,
                          [&](const CodeTile& to) { store_lines<E, T>(shared.codes, to, a.access[1]); });
 }
 
-// Names what a kernel is compiled for. BF16 to four bits is quantize_fp4_pairs'; with ROW scales it is read as fp32.
+// Names what a kernel is compiled for. quantize_fp4_pairs takes BF16 to 4 bits; with ROW scales BF16 is read as fp32.
 struct Key {
     bool bf16;
     Element element;

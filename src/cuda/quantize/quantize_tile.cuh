@@ -1,5 +1,4 @@
-// Holds what kernels that hold a tile in registers share: what the host settles beforehand, and the way from patches to the
-// outputs.
+// What kernels share that hold a tile in registers: what the host prepares, and the steps from patches to the outputs.
 //
 //     patch --put_maxima--> tables of both parts --make_scales--> factors, stored scales
 //       |                                                            |          |
@@ -9,7 +8,7 @@
 #pragma once
 #include "cuda/quantize/amax.h"
 #include "cuda/launch.h"
-#include "cuda/memory/beside.cuh"
+#include "cuda/memory/dependent_launch.cuh"
 #include "cuda/tile/codes.cuh"
 #include "cuda/tile/patch_source.cuh"
 
@@ -33,8 +32,8 @@ struct TileShared {
     Group group;
 };
 
-// How many threads share an SM: what 64 registers of data leave room for. Below sm_89 codes are rounded in software, which
-// takes more.
+// The threads of an SM: 64 registers of data leave room for so many. Before sm_89 software rounds codes, which takes more
+// registers.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
 constexpr int kSmThreads = 384;
 #else
@@ -46,15 +45,8 @@ constexpr int kSmBlocks = (kSmThreads + Patch<T>::threads - 1) / Patch<T>::threa
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
 
-inline bool is_bf16(const QuantizeProblem& p) { return !p.source.is_quantized() && p.source.plain.format == MXQ_FORMAT_BF16; }
-
 // Returns whether elements are held as BF16.
 inline bool holds_bf16(const QuantizeProblem& p) { return is_bf16(p) && p.format->element != Element::E2M1; }
-
-inline int64_t scope_count(const QuantizeProblem& problem, const QuantizedPart& part) {
-    if (part.scope_stride == 0) return 1;
-    return problem.grouped.set() ? problem.grouped.groups.count : problem.source.matrices;
-}
 
 // Returns how many maxima a part with ROW or TENSOR scales has.
 inline int64_t whole_count(const QuantizeProblem& problem, const QuantizedPart& part) {
@@ -62,7 +54,7 @@ inline int64_t whole_count(const QuantizeProblem& problem, const QuantizedPart& 
     return part.lines * (part.columnwise && problem.grouped.set() ? problem.grouped.groups.count : part.matrices);
 }
 
-// Where the maxima that scales are made from go to before they are read: places of the caller's, else workspace.
+// The maxima that scales are made from: in the caller's memory, else in the workspace.
 struct AmaxBuffers {
     bool wanted;
     float* parts[2];
@@ -114,7 +106,7 @@ inline TileArguments tile_arguments(const QuantizeProblem& problem, const AmaxBu
     return a;
 }
 
-// Returns whether there are tiles, or scales that do not depend on there being elements.
+// Returns whether there are tiles, or scales that exist without elements.
 inline bool has_tile_work(const TileArguments& a) {
     return a.tiles.count() > 0 || a.rule.whole_counts[0] > 0 || a.rule.whole_counts[1] > 0;
 }
@@ -138,8 +130,8 @@ inline Start prepare_amax(const Context& context, const QuantizeProblem& problem
 
 // ---- On the device ---------------------------------------------------------------------------------------------------
 
-// Keeps the elements, but nothing that was computed from them: else the compiler keeps all elements' fp32 values from the rows
-// to the columns, and spills.
+// Keeps the elements, but no value computed from them. Otherwise the compiler keeps the fp32 values of all elements from the
+// rows to the columns, and spills.
 template <class T>
 __device__ __forceinline__ void forget_values(PatchVectors<T>& vectors) {
 #pragma unroll
@@ -148,10 +140,10 @@ __device__ __forceinline__ void forget_values(PatchVectors<T>& vectors) {
         for (int w = 0; w < 4; w++) asm volatile("" : "+r"(vectors[i].words[w]));
 }
 
-// Stores the codes and scales of a tile whose elements are in registers, into every part. All threads of the block call it;
-// store_columns(to) stores the lines of columnwise codes, which are in shared memory.
+// Stores the codes and scales of a tile, whose elements are in registers, in every part. All threads of the block call it.
+// store_columns(to) stores the columnwise codes, which are in shared memory.
 template <class E, class T, class StoreColumns>
-__device__ __forceinline__ void quantize_patch(const TileArguments& a, const TilePlace& place, const Patch<T>& patch,
+__device__ __forceinline__ void quantize_patch(const TileArguments& a, const TileCoord& coord, const Patch<T>& patch,
                                                PatchVectors<T>& vectors, TileShared<E>& shared,
                                                const StoreColumns& store_columns) {
     const QuantizeProblem& problem = a.problem;
@@ -159,11 +151,11 @@ __device__ __forceinline__ void quantize_patch(const TileArguments& a, const Til
     const int shift = a.rule.shift;
     if (a.rule.saturates) put_maxima<E, T, Nonfinite::Saturate>(problem, a.rule, vectors, patch, scales);
     else put_maxima<E, T, Nonfinite::Propagate>(problem, a.rule, vectors, patch, scales);
-    make_scales<E, T>(problem, a.rule, place, shared.group, scales);
-    if (a.rule.records) record_maximum<E, T>(problem, place, scales);
+    make_scales<E, T>(problem, a.rule, coord, shared.group, scales);
+    if (a.rule.records) record_maximum<E, T>(problem, coord, scales);
     forget_values<T>(vectors);
     if (problem.has_rowwise) {
-        const CodeTile to(problem.rowwise, place, group_start(problem.grouped, shared.group, kRowwisePart),
+        const CodeTile to(problem.rowwise, coord, group_start(problem.grouped, shared.group, kRowwisePart),
                           problem.source.cols);
         put_rows<E, T>(vectors, patch, shift, scales.parts[0], to, a.direct_rows, shared.codes);
         if (!a.direct_rows) store_staged_rows<E, T>(shared.codes, to, a.access[0]);
@@ -172,15 +164,15 @@ __device__ __forceinline__ void quantize_patch(const TileArguments& a, const Til
     if (problem.has_columnwise) put_columns<E, T>(vectors, patch, shift, scales.parts[1], shared.codes);
     __syncthreads();
     if (problem.has_columnwise) {
-        const CodeTile to(problem.columnwise, place, group_start(problem.grouped, shared.group, kColumnwisePart),
+        const CodeTile to(problem.columnwise, coord, group_start(problem.grouped, shared.group, kColumnwisePart),
                           problem.source.cols);
         store_columns(to);
     }
-    if (place.row >= place.rows) return;  // a tile that is not there, of a block of two
+    if (coord.row >= coord.rows) return;  // the missing second tile of a thread block of two
 #pragma unroll 1
     for (int columnwise = 0; columnwise < 2; columnwise++)
         if (has_part(problem, columnwise))
-            store_scales<E, T>(problem, a.rule, place, shared.group, columnwise, scales.parts[columnwise]);
+            store_scales<E, T>(problem, a.rule, coord, shared.group, columnwise, scales.parts[columnwise]);
 }
 
 }  // namespace mxq::cuda

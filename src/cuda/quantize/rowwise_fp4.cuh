@@ -1,24 +1,23 @@
-// The rowwise part of MXFP4 and NVFP4 alone from aligned BF16, as quantize_rowwise streams it, rounded to nearest. 256
-// elements of a row move at once, so that their codes leave as a whole line of 128 bytes.
+// The kernel of quantize_rowwise for MXFP4 and NVFP4: the rowwise part alone of aligned BF16, rounded to nearest. A request
+// of a warp is 256 elements of a row, so that codes leave as 128 contiguous bytes.
 //
-// A warp makes four requests of 16 bytes a lane, 256 neighbouring elements each. A block of threads has neighbouring rows of
-// one matrix or group. The requests of a warp lie
+// A warp makes four requests of 16 bytes a lane, 256 neighbouring elements each. They lie
 //
-//     along  in one row, one after another: to compact scales
-//     down   in 256 columns of a row each, 32 rows apart: to swizzled scales, since the words of a warp are neighbours in a
-//            swizzled tile, and where rows are short
+//     flat   one after another, where the tensor and its compact scales are contiguous: the tensor is one row
+//     tiles  in the same 256 columns, one row each, 32 rows apart: the scale words of a warp are neighbours in a swizzled tile.
+//            A thread block has neighbouring rows of one matrix or group
 //
 //                           256 columns            swizzled tile of the first 128 (MX) or 64 (NVFP4), 4 bytes a row
 //              row r          [request 0]            ... | r    r + 32    r + 64    r + 96 | r + 1    r + 33 ...
 //              row r + 32     [request 1]
-//              ...
 //
-//     maxima   two requests to a word. The lanes of a block exchange them so that each has the maxima of one request (in
-//              blocks of 16: of two), and makes its scale
+//     maxima   two requests to a word. The lanes of a block exchange them so that each has the maxima of one request
+//              (blocks of 16: of two), and makes its scale
 //     codes    a vector's eight are a word
 //
-// NVFP4 has a table of multipliers for the block of threads, made while the elements are on their way. What is not plain
-// (fp4_pairs.cuh) takes a slower way, a warp at a time. Rows that pad a group are zeros that are not loaded.
+// The thread block makes a table of NVFP4 multipliers while loads are in flight. A warp whose blocks are not all plain
+// (fp4_pairs.cuh) takes a slower path. Rows that pad a group are zeros that are not loaded. Bytes an element: 2 read, 0.53
+// or 0.56 written. Bound by memory.
 #pragma once
 #include "cuda/memory/elements.cuh"
 #include "cuda/memory/grid.cuh"
@@ -30,48 +29,70 @@ namespace mxq::cuda::rowwise_fp4 {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kRequests = 4;
-constexpr int kCount = Vector<Bf16>::count, kRequest = 32 * kCount, kAlong = kRequests * kRequest;
-constexpr int kRowStep = kSwizzleRows / kRequests;  // down: from request to request
-constexpr int kTileShares = kRowStep / kWarps;      // down: blocks of threads of 128 rows
+constexpr int kCount = Vector<Bf16>::count, kRequest = 32 * kCount, kWarpElements = kRequests * kRequest;
+constexpr int kRowStep = kSwizzleRows / kRequests;  // tiles: from request to request
+constexpr int kTileShares = kRowStep / kWarps;      // tiles: thread blocks of 128 rows
 
 struct Arguments {
     const Bf16* in;
     uint8_t *codes, *scales;
+    int64_t elements;                              // of all rows
     int64_t row_stride, line_bytes, scale_stride;  // from a row to the next
     uint32_t cols, tile_words;                     // of swizzled tiles, in 128 rows
-    bool down, swizzled;
+    bool swizzled;
     bool saturates;     // MX: a maximum ignores NaN
     bool plain;         // MXFP4: codes need no clamping
     int32_t scale_max;  // NVFP4
     ScaleSteps steps;   // MX
-    const float* amax;  // NVFP4; from an expert or group to the next
+    const float* amax;  // NVFP4
     int32_t scope_stride;
-    RowTiles tiles;  // of 128 rows down, of kWarps along
+    RowTiles tiles;  // of 128 rows
 };
 
 // The four vectors of a lane, where their codes go, and the scale word that the lane stores: of the lanes of a word each of
 // the first four stores that of one request.
-template <int block>
+template <int block, bool flat>
 struct Requests {
     static constexpr int block_lanes = block / kCount, word_lanes = 4 * block_lanes;
 
     const Bf16* in;
     uint8_t *codes, *scale_word;
     int64_t in_step, code_step;  // from a request to the next
-    int existing, stored;        // requests whose vector exists; whose codes do, which groups pad
+    int existing, stored;        // requests with elements; with codes, padding included
     int scale_bytes;             // of the word
 
-    // Describes the warp's requests from row `in_tile` of a tile and column `first` on.
-    __device__ __forceinline__ Requests(const Arguments& a, const RowTile& tile, int in_tile, uint32_t first) {
-        const uint32_t column = first + threadIdx.x % 32 * kCount;
-        const int left = int(min(a.cols - first, uint32_t(kAlong)));
+    // Describes the requests of warp `task` of all.
+    __device__ __forceinline__ Requests(const Arguments& a, int64_t task) requires flat
+        : in_step(kRequest), code_step(kRequest / 2) {
+        const int lane = threadIdx.x % 32, request = word_request();
+        const int left = int(max(min(a.elements - task * kWarpElements, int64_t(kWarpElements)), int64_t(0)));
+        in = a.in + task * kWarpElements + lane * kCount;
+        codes = a.codes + task * (kWarpElements / 2) + lane * (kCount / 2);
+        existing = stored = (left - lane * kCount + kRequest - 1) / kRequest;
+        scale_word = a.scales + task * (kWarpElements / block) + lane / word_lanes * 4 + request * (kRequest / block);
+        scale_bytes = stores_word() ? words_left(left - request * kRequest) : 0;
+    }
+    // Describes those from row `in_tile` of a tile and column `first` on.
+    __device__ __forceinline__ Requests(const Arguments& a, const RowTile& tile, int in_tile, uint32_t first) requires(!flat)
+        : in_step(kRowStep * a.row_stride), code_step(kRowStep * a.line_bytes) {
+        const uint32_t column = first + threadIdx.x % 32 * kCount, row = tile.row + uint32_t(in_tile);
+        const int left = int(min(a.cols - first, uint32_t(kRequest))), request = word_request();
+        const bool has_column = column < a.cols;
         in = a.in + (tile.in_row + in_tile) * a.row_stride + column;
         codes = a.codes + (tile.code_row + in_tile) * a.line_bytes + column / 2;
-        in_step = a.down ? kRowStep * a.row_stride : kRequest;
-        code_step = a.down ? kRowStep * a.line_bytes : kRequest / 2;
-        existing = requests_of(a.down, tile.rows - in_tile, left);
-        stored = requests_of(a.down, tile.padded - in_tile, left);
-        find_scale_word(a, tile, in_tile, first, left);
+        existing = has_column ? requests_of(tile.rows - in_tile) : 0;
+        stored = has_column ? requests_of(tile.padded - in_tile) : 0;
+        const uint32_t word = first / (4 * block) + threadIdx.x % 32 / word_lanes;
+        int count = words_left(left);
+        scale_word = a.scales + tile.scale_byte;
+        if (a.swizzled) {
+            count = count > 0 ? 4 : 0;
+            scale_word += (int64_t(row / kSwizzleRows) * a.tile_words + word) * kSwizzleBytes + in_tile * 16 + request * 4;
+        } else {
+            if (request * kRowStep >= tile.padded - in_tile) count = 0;
+            scale_word += int64_t(row + request * kRowStep) * a.scale_stride + word * 4;
+        }
+        scale_bytes = stores_word() ? count : 0;
     }
     __device__ __forceinline__ bool exists(int i) const { return i < existing; }
     __device__ __forceinline__ void store_codes(int i, uint32_t word) const {
@@ -80,41 +101,22 @@ struct Requests {
     __device__ __forceinline__ void store_word(uint32_t word) const { store_scale_word(scale_word, word, scale_bytes); }
 
 private:
+    static __device__ __forceinline__ bool stores_word() { return threadIdx.x % word_lanes < kRequests; }
     // Returns the request whose scale word the lane stores.
     static __device__ __forceinline__ int word_request() {
         return block == kNvBlock ? threadIdx.x % 2 * 2 + threadIdx.x / 2 % 2 : threadIdx.x % kRequests;
     }
-    // Returns how many requests begin inside of so many rows and elements from the first on.
-    static __device__ __forceinline__ int requests_of(bool down, int rows, int elements) {
-        elements -= int(threadIdx.x % 32) * kCount;
-        if (rows <= 0 || elements <= 0) return 0;
-        return down ? (rows - 1) / kRowStep + 1 : (elements - 1) / kRequest + 1;
+    // Returns how many scales the lane's word has where a request begins so many elements before the end of its row.
+    static __device__ __forceinline__ int words_left(int elements) {
+        return (elements - int(threadIdx.x) % 32 / word_lanes * (4 * block) + block - 1) / block;
     }
-    __device__ __forceinline__ void find_scale_word(const Arguments& a, const RowTile& tile, int in_tile, uint32_t first,
-                                                    int left) {
-        const uint32_t row = tile.row + uint32_t(in_tile);
-        const int request = word_request(), in_request = int(threadIdx.x) % 32 / word_lanes;
-        const int elements = left - (a.down ? 0 : request * kRequest) - in_request * (4 * block);
-        const int rows = tile.padded - in_tile - (a.down ? request * kRowStep : 0);
-        const uint32_t word = first / (4 * block) + in_request;
-        int count = (elements + block - 1) / block;
-        scale_word = a.scales + tile.scale_byte;
-        if (a.swizzled) {
-            count = count > 0 ? 4 : 0;
-            scale_word += (int64_t(row / kSwizzleRows) * a.tile_words + word) * kSwizzleBytes + in_tile * 16 + request * 4;
-        } else {
-            count = rows > 0 ? count : 0;
-            scale_word +=
-                int64_t(row) * a.scale_stride + word * 4 + request * (a.down ? kRowStep * a.scale_stride : kRequest / block);
-        }
-        scale_bytes = threadIdx.x % word_lanes < kRequests ? count : 0;
-    }
+    static __device__ __forceinline__ int requests_of(int rows) { return rows <= 0 ? 0 : (rows - 1) / kRowStep + 1; }
 };
 
 // ---- Maxima ----------------------------------------------------------------------------------------------------------
 
-// Returns the largest magnitudes over the lanes of a block, of requests 2k and 2k + 1 in the halves of a word: k is 1 for
-// lanes with bit `distance`, which is the highest of a lane's place in its block. Signs are any.
+// Returns the largest magnitudes over the lanes of a block, of requests 2k and 2k + 1 in the halves of a word. Lanes with
+// bit `distance`, the highest bit of a lane's index in its block, have k = 1. Signs are undefined.
 template <int distance, Nonfinite policy>
 __device__ __forceinline__ uint32_t request_maxima(const Vector<Bf16> (&vectors)[kRequests]) {
     using namespace fp4_pairs;
@@ -134,14 +136,14 @@ __device__ __forceinline__ uint32_t request_maxima(const Vector<Bf16> (&vectors)
     return largest;
 }
 
-// Returns a magnitude of a word's two as bits of an fp32 value.
+// Returns one of the two magnitudes of a word as bits of an fp32 value.
 __device__ __forceinline__ uint32_t magnitude_of(uint32_t pair, bool high) {
     return (high ? pair : pair << 16) & 0x7FFF0000u;
 }
 
 // ---- Scales ----------------------------------------------------------------------------------------------------------
 
-// Returns the scale word of request lane % 4 from scales of it.
+// Returns the scale word of request lane % 4 from its scales.
 __device__ __forceinline__ uint32_t mx_word(uint32_t scale) {
     uint32_t word = scale << (threadIdx.x / 4 % 4 * 8);
     word |= __shfl_xor_sync(kAllLanes, word, 4);
@@ -167,22 +169,22 @@ __device__ __forceinline__ void store_mxfp4(const Vector<Bf16> (&vectors)[kReque
     }
 }
 
-// Holds what all threads of a block know of NVFP4's scales.
+// What a thread block knows of NVFP4's scales.
 struct Nvfp4Table {
     Nvfp4Global global;
     float of_significands[8];
     float multipliers[kScaleBytes];
 };
 
-// Makes the table by half of the warps. The block has it behind a barrier. Returns whether there are ties that go to even.
+// Makes the table by half of the warps. A barrier must follow. Returns whether some ties go to even.
 __device__ __forceinline__ bool put_table(const float* amax, int scale_max, Nvfp4Table& table) {
-    wait_for_previous_kernel();  // which may compute it
+    wait_for_previous_kernel();  // may compute amax
     const bool makes = threadIdx.x < kScaleBytes;
     return fp4_pairs::put_cut_table(makes ? *amax : 0, scale_max, makes, table.global, table.of_significands,
                                     table.multipliers);
 }
 
-// Makes eight codes of any elements. Out of line: few need it.
+// Returns eight codes of any elements. Out of line: few need it.
 __device__ __noinline__ uint32_t any_codes(Vector<Bf16> vector, uint32_t scale, const Nvfp4Global& global) {
     float values[kCount];
 #pragma unroll
@@ -200,7 +202,7 @@ __device__ __forceinline__ void store_any_nvfp4(const Vector<Bf16> (&vectors)[kR
     }
 }
 
-// Stores plain codes of NVFP4 under the multipliers of two requests, as lanes have made them.
+// Stores plain codes of NVFP4 under the multipliers of two requests of each lane.
 template <bool to_even, class R>
 __device__ __forceinline__ void store_plain_nvfp4(const Vector<Bf16> (&vectors)[kRequests], const float (&multipliers)[2],
                                                   const R& requests) {
@@ -248,15 +250,17 @@ __device__ __forceinline__ float put_mx_scales(const Arguments& a, const Vector<
 
 // ---- The kernel ------------------------------------------------------------------------------------------------------
 
-// A block of threads takes neighbouring rows.
-template <int block>
+template <int block, bool flat>
 __global__ void __launch_bounds__(kThreads, 6) quantize_rowwise_fp4_kernel(const __grid_constant__ Arguments a) {
     __shared__ Nvfp4Table table;
-    RowTile tile;
-    if (!find_row_tile(a.tiles, row_of_blocks(), tile)) return wait_for_previous_kernel();
-    const uint32_t warp = threadIdx.x / 32, share = a.down ? blockIdx.x % kTileShares : 0;
-    const uint32_t first = a.down ? blockIdx.x / kTileShares * kRequest : blockIdx.x * kAlong;
-    const Requests<block> requests(a, tile, int(share * kWarps + warp), first);
+    const uint32_t warp = threadIdx.x / 32;
+    RowTile tile{};
+    if (!flat && !find_row_tile(a.tiles, row_of_blocks(), tile)) return wait_for_previous_kernel();
+    const auto requests = [&] {
+        if constexpr (flat) return Requests<block, true>(a, block_index() * kWarps + int(warp));
+        const uint32_t in_tile = blockIdx.x % kTileShares * kWarps + warp, first = blockIdx.x / kTileShares * kRequest;
+        if constexpr (!flat) return Requests<block, false>(a, tile, int(in_tile), first);
+    }();
     Vector<Bf16> vectors[kRequests];
 #pragma unroll
     for (int i = 0; i < kRequests; i++)

@@ -1,7 +1,7 @@
-// What quantize_columns and quantize_groups share: a block of threads takes two tiles, one below the other, a row of threads
-// each, and stores their columnwise codes of 8 bits together, 256 bytes of a line at once.
+// What quantize_columns and quantize_groups share: a thread block takes two tiles, one below the other, one for each
+// threadIdx.y. It stores their columnwise 8-bit codes together, 256 bytes of a K-major row at once.
 //
-//     threadIdx.y 0   rows 0..127     shared[0]: half of every column }   16 bytes a lane, 16 lanes a line
+//     threadIdx.y 0   rows 0..127     shared[0]: half of every column }   16 bytes a lane, 16 lanes a K-major row
 //     threadIdx.y 1   rows 128..255   shared[1]: the other half       }
 #pragma once
 #include "cuda/device.h"
@@ -25,20 +25,20 @@ inline Reason declines_two_tiles(const Context& context, const QuantizeProblem& 
     if (problem.format->bits != 8)
         return [format = problem.format] { return std::string("needs codes of 8 bits, found ") + format->name; };
     if (!is_wide_patch_source(problem) || code_access(problem.columnwise, problem.grouped.set()).bytes != 16)
-        return "needs rows and lines of codes that are aligned, found others";
+        return "needs aligned rows and aligned codes, found others";
     if (Tiles(problem).count() == 0) return "needs elements, found none";
     if (Reason reason = needs_cuda(context); !reason.empty()) return reason;
     if (const int32_t capability = context.cuda->compute_capability; capability < 90 || capability >= 120)
         return [capability] {
             return format_text(
-                "needs compute capability 9.0 to 11.0, where two blocks of two tiles share a multiprocessor, "
+                "needs compute capability 9.0 to 11.0, where two thread blocks of two tiles fit on an SM, "
                 "found %d.%d",
                 capability / 10, capability % 10);
         };
     return "";
 }
 
-// Launches blocks of two tiles.
+// Launches thread blocks of two tiles.
 template <class Arguments>
 void launch_two_tiles(const Context& context, void (*kernel)(Arguments), const char* name, dim3 grid, void* stream,
                       const Arguments& a, Start start) {
@@ -51,7 +51,7 @@ void launch_two_tiles(const Context& context, void (*kernel)(Arguments), const c
 
 __device__ __forceinline__ int thread_of_two() { return int(threadIdx.y) * Patch<Bf16>::threads + int(threadIdx.x); }
 
-// Stores lines of both tiles by all threads, 16 bytes at a time.
+// Stores the K-major rows of both tiles by all threads, 16 bytes at a time.
 template <class E>
 __device__ __forceinline__ void store_two_tiles(const TileShared<E> (&shared)[kTwoTiles], const CodeTile& to) {
     constexpr int threads = kTwoTilesThreads, units = kTwoTilesRows / sizeof(uint4), in_tile = units / kTwoTiles;

@@ -1,4 +1,4 @@
-// Pieces of sixteen codes of a line: as they are stored, and moved to another scale.
+// Vectors of sixteen codes of a row: as they are stored, and moved to another scale.
 #pragma once
 #include "numerics/packing.h"
 #include "numerics/rebase.h"

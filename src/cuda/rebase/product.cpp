@@ -20,12 +20,12 @@ T* moved(T* offset, void* base) {
     return reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(offset) + reinterpret_cast<uintptr_t>(base));
 }
 
-// Whether the product's rows of D are not the caller's. Groups have any number of rows.
+// Returns whether D is padded in the workspace. Groups take any number of rows.
 bool moves_d(const GemmProblem& p, const RebaseTarget& target) {
     return p.grouping == Grouping::None && !p.reads_d() && p.m % target.line_unit != 0;
 }
 
-// Codes can be multiplied where they are: whole blocks of 128, and no lines to be added.
+// Returns whether codes can be multiplied where they are: whole blocks of 128, and no rows of padding.
 bool keeps_codes(const GemmProblem& p, const GemmOperand& operand, bool pads_lines, const RebaseTarget& target) {
     if (operand.bits != 8 || !operand.layout.has_one_of_128() || pads_lines) return false;
     if (reinterpret_cast<uintptr_t>(operand.codes) % uintptr_t(target.alignment) != 0) return false;
@@ -33,7 +33,7 @@ bool keeps_codes(const GemmProblem& p, const GemmOperand& operand, bool pads_lin
     return operand.length % kBlock128 == 0;
 }
 
-// Returns whether a line of each operand has one scale and codes that stay, and rows are the caller's: then one scale a line does.
+// Returns whether one fp32 scale a row serves both operands: rows have one scale, codes stay, and D is the caller's.
 bool multiplies_lines(const GemmProblem& p, const RebaseTarget& target) {
     const auto keeps = [&](const GemmOperand& operand) {
         return operand.layout.has_one_of_line() && keeps_codes(p, operand, false, target);

@@ -3,13 +3,13 @@
 namespace mxq::cuda {
 namespace {
 
-// Returns the lines or codes that all groups together take at most.
+// Returns the most rows or codes that all groups together take.
 int64_t padded(const RebaseCall& call, int32_t unit) {
     return padded_rows_bound(call.grouped.rows, call.grouped.groups.count, unit);
 }
 
-// Returns the layout of scales of 1x128 as (ceil(k / 128), lines), of 128x128 as (ceil(lines / 128), ceil(k / 128) rounded up),
-// of lines as (lines).
+// Returns the layout of scales: of 1x128 (ceil(k / 128), rows), of 128x128 (ceil(rows / 128), ceil(k / 128) rounded up), of
+// rows (rows). Rows are K-major rows.
 ScaleLayout scale_layout(const GemmOperand& to, const RebasedLayout& as) {
     ScaleLayout layout{};
     layout.block = as.by_lines ? MXQ_MAX_DIM : kBlock128;

@@ -1,19 +1,25 @@
 // rebase: MX codes under scales of 32 to FP8 codes under fp32 scales of 1x128 or 128x128, for products on FP8 tensor cores.
 //
-// A block of threads takes half of two tiles of 128 x 128 that are beside each other (see block_halves), so that a warp reads
-// and writes 256 codes of two lines at once. With a tile's 128 codes of four lines at once memory gives 77 to 88% of what it
-// gives to a copy, with 512 of one line 91 to 92% (movement alone, 32768 x 7168, one H200, 2026-11-22); of the two widths
-// above 128 the kernel is faster with 256. Where there are groups one warp finds the block's place; else all threads do, since
-// waiting for one takes longer. Then each warp works alone on its eight lines, from memory to registers and back:
+// A thread block takes half of two neighbouring tiles of 128 x 128 (see block_halves), so that a warp reads and writes 256
+// codes of two K-major rows in one access. Wider accesses come nearer to the rate of a copy (movement alone, 32768 x 7168,
+// H200, 2026-11-22):
 //
-//     codes    lane 0, 1, ...: 16 of a line each, half a block of 32; four accesses in flight before the first use
-//     scales   a lane has two of a tile's four, of one of the lines: the tile's fp32 scale, and what moves the codes of both
+//     codes of a row in an access     128            512
+//     of the rate of a copy           77 to 88%      91 to 92%
+//
+// The kernel as a whole is faster with 256 than with 512.
+//
+// With groups, one warp finds the block's tile; without, all threads compute it, which is faster than waiting. Then each
+// warp processes its eight rows alone, from global memory to registers and back:
+//
+//     codes    lane 0, 1, ...: 16 of a row each, half a block of 32; four accesses in flight before the first use
+//     scales   a lane has two of a tile's four, of one row: it computes the tile's fp32 scale, and what moves the codes of both
 //              blocks -> shared memory -> the lanes that have those codes
 //
-// For scales of 128x128 a block reads the scales of both halves of its tiles, a thread one line of one tile, and the warps
-// meet at their maxima.
+// For scales of 128x128 a block reads the scales of both halves of its tiles, a thread one row of one tile, and the warps
+// reduce their maxima through shared memory.
 //
-// Bytes an element: 0.53 to 1.03 read, 1.03 written (for 128x128 scales are read twice, and 1.00 is written).
+// Bytes an element: 0.53 to 1.03 read, 1.03 written (for 128x128, scales are read twice and 1.00 is written).
 #include "cuda/memory/codes.cuh"
 #include "cuda/memory/elements.cuh"
 #include "cuda/memory/grid.cuh"
@@ -30,7 +36,7 @@ namespace {
 
 struct Arguments {
     RebaseCall call;
-    uint32_t down, across;  // blocks of a matrix; of groups, how many there may be of all, and beside or below each other
+    uint32_t down, across;  // blocks of a matrix: down its rows, along its codes; of groups, the most there may be
     GroupSumUnits units;
     RebaseGrid grid;
     bool words;  // scales are read by fours
@@ -38,8 +44,8 @@ struct Arguments {
 
 // ---- Codes -----------------------------------------------------------------------------------------------------------
 
-// Loads a thread's codes, from those of its first line on; what does not exist is zero. `lines` and `count`: how many lines
-// there are from there on, and how many of the thread's codes.
+// Loads a thread's codes, from its first row on; out-of-range codes are zero. `lines` and `count`: how many rows there are
+// from there on, and how many of the thread's codes.
 template <class E, bool wide>
 __device__ __forceinline__ void load_codes(const uint8_t* from, int64_t line_bytes, int lines, int count,
                                            Piece<E::bits> (&pieces)[kRebaseAccesses]) {
@@ -52,7 +58,7 @@ __device__ __forceinline__ void load_codes(const uint8_t* from, int64_t line_byt
     }
 }
 
-// Holds what moves the codes of a warp's lines, a block of 32 after another.
+// The factors of a warp's rows, one for each block of 32 codes.
 template <class E>
 using WarpBlocks = RebaseBlock<E>[kWarpLines][kRebaseLength / kMxBlock];
 
@@ -68,7 +74,7 @@ __device__ __forceinline__ void store_codes(uint8_t* to, int64_t line_bytes, int
 
 // ---- Scales ----------------------------------------------------------------------------------------------------------
 
-// A line of a tile, which is so many columns beside the block's first one.
+// A row of one of the block's tiles. `column`: 0 for the first tile, 1 for the next along the row.
 struct ScalePlace {
     int column, line;
 };
@@ -83,13 +89,13 @@ __device__ __forceinline__ LoadedScales load_line(const Arguments& args, const R
     return load_scales(layout, args.words, args.call.from.scales + from, scaled_codes(tile, place), half);
 }
 
-// The four scales of a thread's line, and the scale that replaces them.
+// The four scales of a thread's row, and the scale that replaces them.
 struct LineScales {
     uint32_t word, largest;
 };
 
-// Returns the scales of a thread's line, with a scale for each line. Two threads have the same line, and load a half each
-// where there are no words. All threads of a warp call it.
+// Returns the scales of a thread's row, with a scale for each row. Two threads share a row, and load half of its scales
+// each where these are no aligned words. All threads of a warp call it.
 template <class E>
 __device__ __forceinline__ LineScales scales_by_line(const Arguments& args, const RebaseTile& tile, const ScalePlace& place) {
     const int half = threadIdx.x % 2;
@@ -98,7 +104,7 @@ __device__ __forceinline__ LineScales scales_by_line(const Arguments& args, cons
     return {word, rebase_line_scale<E>(args.call, word)};
 }
 
-// Returns the scales of a thread's line, with one scale for a whole tile: thread t looks at line t / 2 of both halves. All
+// Returns the scales of a thread's row, with one scale for a whole tile: thread t reads row t / 2 of both halves. All
 // threads of the block call it.
 template <class E>
 __device__ __forceinline__ LineScales scales_by_tile(const Arguments& args, const RebaseTile& tile, const ScalePlace& place) {
@@ -119,7 +125,7 @@ __device__ __forceinline__ LineScales scales_by_tile(const Arguments& args, cons
     return {words[place.line][place.column], largest};
 }
 
-// Stores the fp32 scale of a tile or of a line of it, by the first of two threads.
+// Stores the fp32 scale of a tile or of a row of it, by the first of two threads.
 __device__ __forceinline__ void store_scale(const RebaseCall& call, const RebaseTile& tile, const ScalePlace& place,
                                             uint32_t largest) {
     const bool share = call.to.layout.tile_rows > 1, exists = tile.length > place.column * kRebaseTile;
@@ -129,7 +135,7 @@ __device__ __forceinline__ void store_scale(const RebaseCall& call, const Rebase
     to[share ? 0 : place.line] = exists && place.line < tile.lines ? scale_value(largest) : 0.0f;
 }
 
-// Gives half of a line's four blocks to the other lanes. All threads of a warp call it.
+// Shares half of a row's four blocks with the other lanes. All threads of a warp call it.
 template <class E>
 __device__ __forceinline__ void share_blocks(uint32_t word, uint32_t largest, WarpBlocks<E>& blocks) {
     RebaseBlock<E>* const mine = &blocks[rebase_scale_line(threadIdx.x % 32)][threadIdx.x % (2 * kRebaseTiles) * 2];
@@ -139,16 +145,16 @@ __device__ __forceinline__ void share_blocks(uint32_t word, uint32_t largest, Wa
     __syncwarp();
 }
 
-// ---- Places ----------------------------------------------------------------------------------------------------------
+// ---- Tiles -----------------------------------------------------------------------------------------------------------
 
-// Returns how many halves of its tiles a block takes, one after the other. Along the contraction the wait for the place is
-// longest, and six bits have the most to do behind it: one wait for both halves gives them 3 points of a copy, where MXFP8 and
-// MXFP4 lose 2 to 3.
+// Returns how many halves of its tiles a block takes, one after the other. Groups along the contraction take longest to
+// find, and six bits have the most work afterwards. One search for both halves brings them 3% of the rate of a copy; MXFP8
+// and MXFP4 lose 2 to 3%.
 MXQ_HD constexpr int block_halves(int bits, Grouping grouping) {
     return bits == 6 && grouping == Grouping::Contraction ? kRebaseHalves : 1;
 }
 
-// The first tile of a block of threads and its first line there. `lines` counts the halves of tiles in an expert or group.
+// The first tile of a thread block and its first row there. `lines` counts the halves of tiles in an expert or group.
 struct BlockPlace {
     RebaseTile tile;
     int line;
@@ -197,7 +203,7 @@ constexpr bool kConvertsInSoftware = false;
 template <int bits>
 constexpr int kSmBlocks = kConvertsInSoftware ? 4 : bits == 4 ? 6 : 5;
 
-// Rebases half of the tiles, from line `first` on. All threads of the block call it.
+// Rebases half of the tiles, from row `first` on. All threads of the block call it.
 template <class E, bool wide, Grouping grouping>
 __device__ __forceinline__ void rebase_half(const Arguments& args, const RebaseTile& tile, int first, WarpBlocks<E>& blocks) {
     const RebaseCall& call = args.call;
@@ -216,7 +222,7 @@ __device__ __forceinline__ void rebase_half(const Arguments& args, const RebaseT
                    tile.length > code / kRebaseTile * kRebaseTile, pieces, blocks);
 }
 
-// A kernel for each grouping: matrices, which have nothing to look for, would pay for what groups need.
+// A kernel for each grouping: matrices would pay for the search that groups need.
 template <class E, bool wide, Grouping grouping>
 __global__ void __launch_bounds__(kRebaseThreads, kSmBlocks<E::bits>) rebase_kernel(const __grid_constant__ Arguments args) {
     __shared__ WarpBlocks<E> blocks[kRebaseThreads / 32];
@@ -234,7 +240,7 @@ __global__ void __launch_bounds__(kRebaseThreads, kSmBlocks<E::bits>) rebase_ker
     }
 }
 
-// Returns whether lines are whole pieces of 16 codes, where they can be read at once.
+// Returns whether rows are aligned vectors of 16 codes, which one access reads.
 bool is_wide_source(const GemmOperand& from) {
     const int64_t piece = 2 * from.bits;
     return is_aligned(from.codes, piece & -piece) && from.line_bytes % piece == 0;
@@ -256,7 +262,7 @@ Arguments arguments_of(const RebaseCall& call) {
 struct Key {
     Element element;
     Grouping grouping;
-    bool wide;  // lines can be read at once
+    bool wide;  // rows are read by 16 codes
     bool operator==(const Key&) const = default;
 };
 
@@ -290,7 +296,7 @@ void rebase(const Context& context, const RebaseCall& call, void* stream) {
     const Arguments args = arguments_of(call);
     const int64_t rows = int64_t(args.down) * call.from.matrices;
     if (args.across * rows == 0) return;
-    const bool by_codes = call.grouping == Grouping::Contraction;  // blocks that follow each other go along the codes
+    const bool by_codes = call.grouping == Grouping::Contraction;  // consecutive blocks advance along the codes
     const dim3 grid = by_codes ? grid_of_rows(rows, args.across) : grid_of_rows(args.across, rows);
     const Key key{call.from.element, call.grouping, is_wide_source(call.from)};
     launch(context, kernels, key, "rebase", grid, stream, args);

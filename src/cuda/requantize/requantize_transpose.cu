@@ -24,13 +24,13 @@ __global__ void __launch_bounds__(kTransposeThreads, kTransposeBlocks)
     alignas(128) __shared__ uint4 memory[(sizeof(TransposeShared) + sizeof(uint4) - 1) / sizeof(uint4)];
     auto& shared = *reinterpret_cast<TransposeShared*>(memory);
     const QuantizeProblem& p = a.problem;
-    TilePlace place;
-    if (!find_tile(a.tiles, p.grouped, shared.group, place)) return;
-    start_code_copy(p, place, shared);
-    if (threadIdx.x < 3) describe_part(p, place, shared.group, int(threadIdx.x), shared.parts);
+    TileCoord coord;
+    if (!find_tile(a.tiles, p.grouped, shared.group, coord)) return;
+    start_code_copy(p, coord, shared);
+    if (threadIdx.x < 3) describe_part(p, coord, shared.group, int(threadIdx.x), shared.parts);
     __syncthreads();
     load_scale_table(p.source.quantized, shared);
-    wait_for_pieces();
+    wait_for_copies();
     __syncthreads();
     const int out = p.source.quantized.columnwise ? 0 : 1;
     if (p.nonfinite == Nonfinite::Saturate) emit_transposed<From, To, Nonfinite::Saturate>(a, out, shared);

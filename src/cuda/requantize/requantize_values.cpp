@@ -1,14 +1,14 @@
-// requantize_values: a part of any format and layout to the parts of any other, by way of fp32 values in registers; experts and
-// groups.
+// requantize_values: a part of any format and layout to the parts of any other, through fp32 values in registers; experts
+// and groups.
 //
-//     codes in memory --words of 4 codes a row--> elements --scales--> values --quantize_tile's way--> parts
+//     codes in memory --words of 4 codes a row--> elements --scales--> values --steps of quantize_tile--> parts
 //
-// The kernels are quantize_tile's with a quantized source (tile/patch_source.cuh): a thread reads the codes of its 16 rows x 4
-// columns, four codes of each row (rowwise) or 16 of each column (columnwise). The source's scales meet them in shared memory,
-// a word for each block and line of the tile.
+// It runs quantize_tile's kernels with a quantized source (tile/patch_source.cuh). A thread reads the codes of its 16 rows x
+// 4 columns: four codes of each row (rowwise) or 16 of each column (columnwise). The scales of the source come through
+// shared memory, a word for each block and row of the tile.
 //
-// Bytes an element: 0.53 to 1.03 read once, as much written for each part. Bound by instructions: about 17 an element and part,
-// by ncu's issue slots, and by half as many warps as requantize_codes has.
+// Bytes an element: 0.53 to 1.03 read, as much written for each part. Bound by instructions: about 17 an element and part,
+// by ncu's issue slots.
 #include "cuda/device.h"
 #include "cuda/implementations.h"
 #include "cuda/quantize/quantize_tile.h"

@@ -11,7 +11,7 @@
 
 namespace mxq::cuda {
 
-constexpr int kTransposeThreads = 128, kTransposeChunk = 16, kTransposeChunks = kTile / kTransposeChunk;
+constexpr int kTransposeThreads = 128, kTransposeChunks = kTile / kChunk;
 constexpr int kRowVectors = kTile / 16;
 
 // Thread blocks that share an SM: 64 registers a thread. Below sm_89 software converts codes, which takes more registers.
@@ -32,8 +32,8 @@ struct TransposeScales {
     static constexpr int blocks = kTile / kMxBlock, skew = 4;
     alignas(16) float values[blocks][kTile + skew * (kTransposeChunks + 1)];
 
-    static __device__ __forceinline__ int place(int row) { return row + row / kTransposeChunk * skew; }
-    __device__ __forceinline__ float& at(int block, int row) { return values[block][place(row)]; }
+    static __device__ __forceinline__ int index(int row) { return row + row / kChunk * skew; }
+    __device__ __forceinline__ float& at(int block, int row) { return values[block][index(row)]; }
 };
 
 struct TransposeShared {
@@ -41,31 +41,32 @@ struct TransposeShared {
     TransposeScales scales;
     uint32_t words[kTile];  // scale bytes of the output, by its K-major row
     Group group;
-    PartPlace parts[3];  // by PartIndex
+    PartTile parts[3];   // by PartIndex
     int rows, length;    // of the source that exist in the tile
 
-    static __device__ __forceinline__ uint32_t slot(uint32_t row, uint32_t vector) {
-        return (row * kRowVectors + vector) ^ row / kTransposeChunk % 8;
+    static __device__ __forceinline__ uint32_t vector_index(uint32_t row, uint32_t vector) {
+        return (row * kRowVectors + vector) ^ row / kChunk % 8;
     }
 };
 
 // ---- The tile --------------------------------------------------------------------------------------------------------
 
 // Starts to copy the tile's codes; what does not exist becomes zero.
-__device__ __forceinline__ void start_code_copy(const QuantizeProblem& p, const TilePlace& place, TransposeShared& shared) {
+__device__ __forceinline__ void start_code_copy(const QuantizeProblem& p, const TileCoord& coord, TransposeShared& shared) {
     constexpr int step = kTransposeThreads / kRowVectors;
     const QuantizedPart& from = p.source.quantized;
-    const int rows = min(int(place.rows) - int(place.row), kTile), cols = min(int(p.source.cols) - int(place.col), kTile);
+    const int rows = min(int(coord.rows) - int(coord.row), kTile), cols = min(int(p.source.cols) - int(coord.col), kTile);
     const int existing_rows = from.columnwise ? cols : rows, length = from.columnwise ? rows : cols;
     if (threadIdx.x == 64) shared.rows = existing_rows, shared.length = length;
-    const uint32_t first_row = uint32_t(place.row) + (p.grouped.groups.set ? shared.group.starts[kSourceCodes] : 0);
+    const uint32_t first_row = uint32_t(coord.row) + (p.grouped.groups.set ? shared.group.starts[kSourceCodes] : 0);
     const int row = threadIdx.x / kRowVectors, vector = threadIdx.x % kRowVectors;
-    const int64_t number = uint64_t(uint32_t(place.matrix)) * uint32_t(from.lines) + (from.columnwise ? place.col : first_row) + row;
-    const uint8_t* at = from.codes + number * from.line_bytes + (from.columnwise ? first_row : place.col) + vector * 16;
+    const int64_t number =
+        uint64_t(uint32_t(coord.matrix)) * uint32_t(from.lines) + (from.columnwise ? coord.col : first_row) + row;
+    const uint8_t* at = from.codes + number * from.line_bytes + (from.columnwise ? first_row : coord.col) + vector * 16;
     const int existing = vector * 16 < length ? existing_rows - row : 0;
 #pragma unroll 4
     for (int i = 0; i < kTile; i += step, at += step * from.line_bytes)
-        copy_piece(&shared.codes[shared.slot(row + i, vector)], i < existing ? at : from.codes, i < existing);
+        copy_vector(&shared.codes[shared.vector_index(row + i, vector)], i < existing ? at : from.codes, i < existing);
 }
 
 // Loads the scales of a row one by one, for ragged rows and for layouts without aligned words.
@@ -89,7 +90,7 @@ __device__ __noinline__ void load_row_scales(const QuantizedPart& part, int row,
 // Loads the scale table, a row a thread. A barrier must follow.
 __device__ __forceinline__ void load_scale_table(const QuantizedPart& part, TransposeShared& shared) {
     static_assert(kTransposeThreads == kTile);
-    const PartPlace& from = shared.parts[kSourcePart];
+    const PartTile& from = shared.parts[kSourcePart];
     const int row = line_of_word(part.layout, int(threadIdx.x));
     if (!from.line_words || shared.length < kTile) return load_row_scales(part, row, shared);
     const int64_t offset = part.layout.swizzled ? int64_t(threadIdx.x * 4) : row * from.scale_step;
@@ -103,17 +104,17 @@ __device__ __forceinline__ void load_scale_table(const QuantizedPart& part, Tran
 // The values of two columns over 16 rows.
 template <class E>
 struct TwoColumns {
-    float first[kTransposeChunk], second[kTransposeChunk];
+    float first[kChunk], second[kChunk];
 
     // `word` is a word of four columns, `pair` its first or last two, `block` the block of the columns.
     __device__ __forceinline__ TwoColumns(const TransposeShared& shared, uint32_t chunk, uint32_t word, int pair, int block) {
-        const uint32_t slot = shared.slot(chunk * kTransposeChunk, word / 4);
-        const auto* even = reinterpret_cast<const uint32_t*>(&shared.codes[slot]) + word % 4;
-        const auto* odd = reinterpret_cast<const uint32_t*>(&shared.codes[slot + kRowVectors]) + word % 4;
-        const float* scales = &shared.scales.values[block][TransposeScales::place(chunk * kTransposeChunk)];
+        const uint32_t index = shared.vector_index(chunk * kChunk, word / 4);
+        const auto* even = reinterpret_cast<const uint32_t*>(&shared.codes[index]) + word % 4;
+        const auto* odd = reinterpret_cast<const uint32_t*>(&shared.codes[index + kRowVectors]) + word % 4;
+        const float* scales = &shared.scales.values[block][TransposeScales::index(chunk * kChunk)];
         const uint32_t select = pair == 0 ? 0x5140 : 0x7362;
 #pragma unroll
-        for (int i = 0; i < kTransposeChunk; i += 4) {
+        for (int i = 0; i < kChunk; i += 4) {
             const float4 four = *reinterpret_cast<const float4*>(scales + i);
             const float of_row[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
@@ -133,10 +134,10 @@ struct TwoColumns {
 
 // Returns the bits of the largest magnitude of a chunk.
 template <Nonfinite policy>
-__device__ __forceinline__ uint32_t largest_of_chunk(const float (&values)[kTransposeChunk]) {
+__device__ __forceinline__ uint32_t largest_of_chunk(const float (&values)[kChunk]) {
     uint32_t even = 0, odd = 0;
 #pragma unroll
-    for (int i = 0; i < kTransposeChunk; i += 2) {
+    for (int i = 0; i < kChunk; i += 2) {
         even = larger_magnitudes<float, policy>(even, float_bits(values[i]));
         odd = larger_magnitudes<float, policy>(odd, float_bits(values[i + 1]));
     }
@@ -157,7 +158,7 @@ __device__ __forceinline__ float2 put_block_scales(const ScaleSteps& steps, uint
 
 // Stores 16 codes of a column.
 template <class E>
-__device__ __forceinline__ void store_column(uint8_t* to, const float (&values)[kTransposeChunk], float factor) {
+__device__ __forceinline__ void store_column(uint8_t* to, const float (&values)[kChunk], float factor) {
     uint32_t words[4];
     const auto product = [&](int i) { return multiply_rn(values[i], factor); };
 #pragma unroll
@@ -173,14 +174,14 @@ __device__ __forceinline__ void emit_transposed(const TransposeArguments& a, int
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, chunk = lane % kTransposeChunks;
     const CodeTile& to = shared.parts[kRowwisePart + part].codes;
     const int shift = source_shift(a.problem.source.quantized.layout);
-    const int columns = chunk * kTransposeChunk < to.length ? to.lines : 0;
+    const int columns = chunk * kChunk < to.length ? to.lines : 0;
 #pragma unroll 1
     for (int step = 0; step < 4; step++) {
         const int word = (warp + step / 2 * 4) * 4 + lane / kTransposeChunks, pair = step % 2, column = word * 4 + pair * 2;
         const TwoColumns<From> values(shared, chunk, word, pair, column >> shift);
         const float2 factors = put_block_scales(a.steps, largest_of_chunk<policy>(values.first),
                                                 largest_of_chunk<policy>(values.second), column, chunk, shared.words);
-        uint8_t* const at = to.codes + uint64_t(uint32_t(column)) * to.line_bytes + chunk * kTransposeChunk;
+        uint8_t* const at = to.codes + uint64_t(uint32_t(column)) * to.line_bytes + chunk * kChunk;
         if (column < columns) store_column<To>(at, values.first, factors.x);
         if (column + 1 < columns) store_column<To>(at + to.line_bytes, values.second, factors.y);
     }

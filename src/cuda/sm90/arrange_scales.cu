@@ -5,7 +5,7 @@
 #include "cuda/sm90/arrange_scales.h"
 
 #include "cuda/launch.h"
-#include "cuda/memory/beside.cuh"
+#include "cuda/memory/dependent_launch.cuh"
 #include "cuda/sm90/weight_kind.h"
 
 namespace mxq::cuda::sm90 {

@@ -2,7 +2,7 @@
 // another arranged scales, and a warp finds tiles. A stage is full when its bytes are there, and free when all consumers
 // have left it.
 #pragma once
-#include "cuda/memory/beside.cuh"
+#include "cuda/memory/dependent_launch.cuh"
 #include "cuda/sm90/bf16_tiles.cuh"
 #include "cuda/sm90/copy.cuh"
 #include "cuda/sm90/slots.cuh"

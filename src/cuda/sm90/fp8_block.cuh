@@ -4,7 +4,7 @@
 //     warp 2              loads words; warp 3 finds tiles
 //     warps 4..7, 8..11   consumers
 #pragma once
-#include "cuda/memory/beside.cuh"
+#include "cuda/memory/dependent_launch.cuh"
 #include "cuda/sm90/fp8_consumers.cuh"
 
 namespace mxq::cuda::sm90 {

@@ -248,7 +248,7 @@ __device__ __forceinline__ void load_words(const ProductArguments& args, Product
             landed ^= 1u << stage;
             clear_behind(shared.stages[stage], cut);
             publish_shared_writes();
-            wait_for_pieces();
+            wait_for_copies();
             arrive(shared.full[stage]);
         };
     });

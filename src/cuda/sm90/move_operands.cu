@@ -16,7 +16,7 @@
 #include "cuda/memory/grid.cuh"
 #include "cuda/memory/groups.cuh"
 #include "cuda/rebase/pieces.cuh"
-#include "cuda/memory/beside.cuh"
+#include "cuda/memory/dependent_launch.cuh"
 #include "cuda/sm90/move_operands.h"
 #include "core/group_view.h"
 #include "numerics/rebase_guard.h"

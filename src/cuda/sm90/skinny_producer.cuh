@@ -5,7 +5,7 @@
 //     of 16 tokens   find | load codes and tokens, those of F16 once the pass has written them | describe
 //     others         find | describe | load codes and tokens of a step as a stage is free
 #pragma once
-#include "cuda/memory/beside.cuh"
+#include "cuda/memory/dependent_launch.cuh"
 #include "cuda/sm90/copy.cuh"
 #include "cuda/sm90/skinny_tiles.cuh"
 

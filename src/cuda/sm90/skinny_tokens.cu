@@ -6,7 +6,7 @@
 // bytes; four of a token read its next 32 bytes.
 #include "cuda/launch.h"
 #include "cuda/memory/operand.cuh"
-#include "cuda/memory/beside.cuh"
+#include "cuda/memory/dependent_launch.cuh"
 #include "cuda/sm90/skinny_tokens.h"
 #include "cuda/sm90/weight_kind.h"
 #include "numerics/split_f16.h"

@@ -4,7 +4,7 @@
 //     a step      128 codes of the contraction: two boxes of tokens, a box of codes, and the scales of the lines in words
 //     a block     as many steps on their way as it has room for, which is all of them where weights are small
 #pragma once
-#include "cuda/memory/beside.cuh"
+#include "cuda/memory/dependent_launch.cuh"
 #include "cuda/memory/operand.cuh"
 #include "cuda/sm90/bf16_exchange.cuh"
 #include "cuda/sm90/copy.cuh"

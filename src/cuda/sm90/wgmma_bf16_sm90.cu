@@ -17,7 +17,7 @@
 #include "cuda/device.h"
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
-#include "cuda/memory/beside.cuh"
+#include "cuda/memory/dependent_launch.cuh"
 #include "cuda/sm90/bf16_consumers.cuh"
 #include "cuda/sm90/bf16_exchange.cuh"
 #include "cuda/sm90/bf16_output.cuh"

@@ -1,12 +1,12 @@
-// The codes of a tile kernel: from a thread's patch and its factors to memory.
+// The codes of a kernel with tiles in registers: from a thread's patch and its factors to memory.
 //
-//     rows, 8 bits         a vector's 4 or 8 codes, from registers
-//     rows, 6 and 4 bits   neighbouring lanes exchange what they have of as many rows, so that each holds 16 codes of one: a
-//                          piece of 12 or 8 bytes. Four bits: from registers. Six bits: by way of shared memory
-//     columns              a thread has 16 codes of each of its columns: a piece, by way of shared memory
+//     rowwise, 8 bits         a vector's 4 or 8 codes, from registers
+//     rowwise, 6 and 4 bits   lanes exchange codes so that each holds a chunk of 16 codes of one row, 12 or 8 bytes:
+//                             4 bits leave from registers, 6 bits through shared memory
+//     columnwise              a thread has a chunk of each of its columns, which leaves through shared memory
 //
-//     shared memory        lines of 8 pieces: 128, 96 or 64 bytes, which leave as contiguous segments of the lines in
-//                          memory, in units as wide as these are aligned
+//     shared memory           K-major rows of 8 chunks (128, 96 or 64 bytes), which leave as contiguous segments,
+//                             by accesses as wide as the rows in memory are aligned
 #pragma once
 #include "cuda/tile/pair_factors.cuh"
 #include "cuda/memory/codes.cuh"
@@ -15,19 +15,19 @@
 
 namespace mxq::cuda {
 
-// Lines of codes, each moved against those before so that lanes of different columns meet different banks.
+// K-major rows of codes, each skewed against the rows before, so that lanes of different columns use different banks.
 template <class E>
 struct alignas(16) TileCodes {
     uint32_t words[kTile * 4 * E::bits + kTile];
 
-    // Returns the first word of a line, for pieces that come from `columns` columns a lane.
+    // Returns the first word of a row whose chunks come from `columns` columns a lane.
     template <int columns>
     static __device__ __forceinline__ int line(int index) {
         return index * (4 * E::bits) + index / columns * 4;
     }
 };
 
-// The width in bytes, 16, 8, 4 or 1, to which the start of every line of codes is aligned.
+// The alignment in bytes, 16, 8, 4 or 1, of every K-major row.
 struct CodeAccess {
     int bytes;
 };
@@ -39,8 +39,8 @@ inline CodeAccess code_access(const QuantizedPart& part, bool grouped) {
     return {1};
 }
 
-// Returns the bits that codes may have under a factor, one code a byte: types without NaN have codes 0 under NaN (scale 255),
-// and a block of NVFP4's scale 0 keeps signs alone.
+// Returns a mask of the bits that codes may have under a factor, one code a byte. Under NaN (scale 255) codes of types
+// without NaN are 0. A block with NVFP4's scale 0 keeps signs alone.
 template <class E>
 __device__ __forceinline__ uint32_t factor_mask(float factor) {
     if constexpr (E::bits == 8) return ~0u;
@@ -69,7 +69,7 @@ __device__ __forceinline__ void quantize_column(const PatchVectors<T>& vectors, 
     }
 }
 
-// Stores a packed piece to shared or global memory, as wide as it is aligned.
+// Stores a packed chunk to shared or global memory, by accesses as wide as it is aligned.
 template <int bits>
 __device__ __forceinline__ void store_packed(uint32_t* to, const uint32_t (&packed)[bits / 2]) {
     if constexpr (bits == 8) *reinterpret_cast<uint4*>(to) = {packed[0], packed[1], packed[2], packed[3]};
@@ -80,32 +80,32 @@ __device__ __forceinline__ void store_packed(uint32_t* to, const uint32_t (&pack
 }
 
 template <int bits>
-__device__ __forceinline__ void store_piece(uint32_t* to, const uint32_t (&codes)[4]) {
+__device__ __forceinline__ void store_chunk(uint32_t* to, const uint32_t (&codes)[4]) {
     uint32_t packed[bits / 2];
     pack_16<bits>(codes, packed);
     store_packed<bits>(to, packed);
 }
 
-// Stores a piece of elements of T: six bits made from pairs are packed otherwise.
+// Stores a chunk of elements of T. Six bits that were made in pairs are packed differently.
 template <class E, class T>
-__device__ __forceinline__ void store_piece_of(uint32_t* to, const uint32_t (&codes)[4]) {
+__device__ __forceinline__ void store_chunk_of(uint32_t* to, const uint32_t (&codes)[4]) {
     if constexpr (clamps_pairs<E, T>) {
         uint32_t packed[3];
         pack_six_bits(codes, packed);
         store_packed<6>(to, packed);
     } else {
-        store_piece<E::bits>(to, codes);
+        store_chunk<E::bits>(to, codes);
     }
 }
 
-// Copies a unit of a line from shared memory to a part.
+// Copies a unit of a row from shared memory to a part.
 template <class Unit, class E, class T>
 __device__ __forceinline__ void copy_unit(const TileCodes<E>& codes, const CodeTile& to, int line, int byte) {
     const auto* from = reinterpret_cast<const uint8_t*>(&codes.words[codes.template line<Patch<T>::columns>(line)]);
     *reinterpret_cast<Unit*>(to.codes + line * to.line_bytes + byte) = *reinterpret_cast<const Unit*>(from + byte);
 }
 
-// Copies lines from shared memory to a part, by all threads of the block.
+// Copies rows from shared memory to a part, by all threads of the block.
 template <class E, class T>
 __device__ __forceinline__ void copy_wide_lines(const TileCodes<E>& codes, const CodeTile& to) {
     constexpr int units = kTile * E::bits / 8 / sizeof(uint4), count = kTile * units / Patch<T>::threads;
@@ -117,11 +117,11 @@ __device__ __forceinline__ void copy_wide_lines(const TileCodes<E>& codes, const
     }
 }
 
-// Returns log2 of so many threads, rounded up to a power of two.
+// Returns log2 of a number of threads, rounded up to a power of two.
 __device__ __forceinline__ int log2_lanes(int threads) { return threads <= 1 ? 0 : 32 - __clz(threads - 1); }
 
-// Copies lines by smaller units, with as many threads a line as it has units, rounded up to a power of two: so short lines,
-// such as those of one row's columns, take few steps.
+// Copies rows by smaller units. A row gets as many threads as it has units, rounded up to a power of two, so that short rows
+// take few steps.
 template <class Unit, class E, class T>
 __device__ __forceinline__ void copy_lines(const TileCodes<E>& codes, const CodeTile& to) {
     const int units = (to.length * E::bits + 8 * int(sizeof(Unit)) - 1) / (8 * int(sizeof(Unit)));
@@ -144,7 +144,7 @@ __device__ __forceinline__ void store_lines(const TileCodes<E>& codes, const Cod
 
 // ---- Columns ---------------------------------------------------------------------------------------------------------
 
-// Makes codes of six bits, clamped in pairs, two columns at a time.
+// Makes 6-bit codes of two columns at a time, clamped in pairs.
 template <class E, class T>
 __device__ __forceinline__ void put_six_bit_columns(const PatchVectors<T>& vectors, const uint32_t* factors, uint32_t* to) {
 #pragma unroll
@@ -162,8 +162,8 @@ __device__ __forceinline__ void put_six_bit_columns(const PatchVectors<T>& vecto
             second[g] = factor_mask<E>(pair.second) & encode_six_bits<E>(high_value(ready[0]), high_value(ready[1]),
                                                                          high_value(ready[2]), high_value(ready[3]));
         }
-        store_piece_of<E, T>(to + 2 * w * 4 * E::bits, first);
-        store_piece_of<E, T>(to + (2 * w + 1) * 4 * E::bits, second);
+        store_chunk_of<E, T>(to + 2 * w * 4 * E::bits, first);
+        store_chunk_of<E, T>(to + (2 * w + 1) * 4 * E::bits, second);
     }
 }
 
@@ -171,7 +171,7 @@ template <class E, class T>
 __device__ __forceinline__ void put_columns(const PatchVectors<T>& vectors, const Patch<T>& patch, int shift,
                                             const PartScales<E>& scales, TileCodes<E>& codes) {
     const uint32_t* factors = &scales.table[patch.row >> shift][patch.column];
-    uint32_t* to = &codes.words[codes.template line<Patch<T>::columns>(patch.column) + patch.row / kPieceCodes * (E::bits / 2)];
+    uint32_t* to = &codes.words[codes.template line<Patch<T>::columns>(patch.column) + patch.row / kChunk * (E::bits / 2)];
     if constexpr (clamps_pairs<E, T>) {
         put_six_bit_columns<E, T>(vectors, factors, to);
     } else {
@@ -179,15 +179,15 @@ __device__ __forceinline__ void put_columns(const PatchVectors<T>& vectors, cons
         for (int v = 0; v < Patch<T>::columns; v++) {
             uint32_t column[4];
             quantize_column<E, T>(vectors, v, bits_float(factors[v]), column);
-            store_piece<E::bits>(to + v * 4 * E::bits, column);
+            store_chunk<E::bits>(to + v * 4 * E::bits, column);
         }
     }
 }
 
 // ---- Rows ------------------------------------------------------------------------------------------------------------
 
-// Exchanges words so that of n lanes, which have words of n rows each, every lane has a row: n is 2 (two words a row) or 4
-// (one).
+// Exchanges words among n lanes that have words of n rows each, so that every lane has one row. For n = 2 rows have two
+// words, for n = 4 one.
 template <int lanes>
 __device__ __forceinline__ void exchange_rows(uint32_t (&words)[4]) {
     if constexpr (lanes == 4) {
@@ -208,8 +208,8 @@ __device__ __forceinline__ void exchange_rows(uint32_t (&words)[4]) {
     }
 }
 
-// Where a lane's rows of codes go, `bytes` into each: from registers to memory, or to the lines in shared memory. Row i,
-// counted from the lane's first, goes to at(i).
+// The destinations of a lane's rows of codes, `bytes` into each: global memory, or rows in shared memory. Row i of the lane
+// goes to at(i).
 template <class E, class T>
 struct RowPointers {
     uint8_t* first;
@@ -232,7 +232,7 @@ struct RowPointers {
     }
 };
 
-// Puts rows of eight bits: a vector's codes as they are quantized.
+// Stores rows of 8-bit codes, vector by vector.
 template <class E, class T>
 __device__ __forceinline__ void put_vector_rows(const PatchVectors<T>& vectors, const Patch<T>& patch, const uint32_t* factors,
                                                 const CodeTile& to, bool direct, TileCodes<E>& codes) {
@@ -246,7 +246,7 @@ __device__ __forceinline__ void put_vector_rows(const PatchVectors<T>& vectors, 
     }
 }
 
-// Returns the codes of a vector, one a byte: as store_piece_of takes them.
+// Returns the codes of a vector, one a byte, as store_chunk_of takes them.
 template <class E, class T>
 __device__ __forceinline__ Codes<Vector<T>::count> quantize_small_vector(const Vector<T>& vector, float factor) {
     if constexpr (clamps_pairs<E, T>) {
@@ -263,13 +263,14 @@ __device__ __forceinline__ Codes<Vector<T>::count> quantize_small_vector(const V
     }
 }
 
-// Puts rows of six and four bits: pieces of 16 codes.
+// Stores rows of 6-bit and 4-bit codes, chunk by chunk.
 template <class E, class T>
-__device__ __forceinline__ void put_piece_rows(const PatchVectors<T>& vectors, const Patch<T>& patch, const uint32_t* factors,
-                                               const CodeTile& to, bool direct, TileCodes<E>& codes) {
-    constexpr int lanes = kPieceCodes / Patch<T>::columns, words_each = 4 / lanes;
+__device__ __forceinline__ void put_chunk_rows(const PatchVectors<T>& vectors, const Patch<T>& patch,
+                                               const uint32_t* factors, const CodeTile& to, bool direct,
+                                               TileCodes<E>& codes) {
+    constexpr int lanes = kChunk / Patch<T>::columns, words_each = 4 / lanes;
     const RowPointers<E, T> pointers(to, codes, direct, patch.row + int(threadIdx.x) % lanes,
-                                     patch.column / kPieceCodes * (E::bits * kPieceCodes / 8));
+                                     patch.column / kChunk * (E::bits * kChunk / 8));
 #pragma unroll
     for (int i = 0; i < Patch<T>::rows; i += lanes) {
         uint32_t words[4];
@@ -282,12 +283,11 @@ __device__ __forceinline__ void put_piece_rows(const PatchVectors<T>& vectors, c
             for (int w = 0; w < words_each; w++) words[r * words_each + w] = row.words[w] & mask;
         }
         exchange_rows<lanes>(words);
-        if (pointers.exists(i)) store_piece_of<E, T>(pointers.at(i), words);
+        if (pointers.exists(i)) store_chunk_of<E, T>(pointers.at(i), words);
     }
 }
 
-// Stores rows of codes that do not leave from registers, once they are in shared memory: all rows of six bits, else those
-// that are not aligned.
+// Stores rows of codes that went to shared memory: all rows of 6-bit codes, and unaligned ones.
 template <class E, class T>
 __device__ __forceinline__ void store_staged_rows(const TileCodes<E>& codes, const CodeTile& to, CodeAccess access) {
     __syncthreads();
@@ -300,7 +300,8 @@ __device__ __forceinline__ void put_rows(const PatchVectors<T>& vectors, const P
                                          const PartScales<E>& scales, const CodeTile& to, bool direct, TileCodes<E>& codes) {
     const uint32_t* factors = &scales.table[patch.column >> shift][patch.row];
     if constexpr (E::bits == 8) put_vector_rows<E, T>(vectors, patch, factors, to, direct, codes);
-    else put_piece_rows<E, T>(vectors, patch, factors, to, E::bits == 4 && direct, codes);
+    else
+        put_chunk_rows<E, T>(vectors, patch, factors, to, E::bits == 4 && direct, codes);
 }
 
 }  // namespace mxq::cuda

@@ -1,24 +1,24 @@
-// The maxima of a tile kernel: from a thread's patch to a table of both parts in shared memory.
+// The maxima of a kernel with tiles in registers: from a thread's patch to a table for each part in shared memory.
 //
-//     rows      a vector in the thread, then over the lanes of a block, each lane keeping a share of the rows
-//     columns   16 rows in the thread, then one exchange with lane ^ 16
-//     squares   both, to one maximum, which stands at each of the square's lines; 128 a side: one for each warp
+//     rows      over a vector in the thread, then over the lanes of a block; each lane keeps a share of the rows
+//     columns   over 16 rows in the thread, then one exchange with lane ^ 16
+//     squares   both, to one maximum for all rows of the square; squares of 128: one maximum for each warp
 #pragma once
 #include "cuda/memory/magnitudes.cuh"
 #include "cuda/tile/location.cuh"
 
 namespace mxq::cuda {
 
-constexpr int kTableLines = kTile + 4;  // of other banks for each block
+constexpr int kTableLines = kTile + 4;  // padded, so that blocks start in different banks
 
-// Element types of four bits alone have blocks of 16.
+// Only 4-bit elements have blocks of 16.
 template <class E>
 constexpr int kTableBlocks = E::bits == 4 ? kTile / kNvBlock : kTile / kMxBlock;
 
 template <class E>
 struct alignas(16) PartScales {
-    uint32_t table[kTableBlocks<E>][kTableLines];     // maxima's bits, then factors' bits
-    uint32_t words[kTableBlocks<E> / 4][kTile];       // four stored bytes, by line
+    uint32_t table[kTableBlocks<E>][kTableLines];     // bits of maxima, then of factors
+    uint32_t words[kTableBlocks<E> / 4][kTile];       // four scale bytes, by row
 };
 
 template <class E>
@@ -27,18 +27,18 @@ struct TileScales {
     uint32_t warp_maxima[8];
 };
 
-// Holds what decides scales beside the problem.
+// What decides scales, apart from the problem.
 struct ScaleRule {
-    int32_t shift;        // a block has 1 << shift codes: 4, 5 or 7, which stands for longer ones too
+    int32_t shift;        // a block has 1 << shift codes: 4, 5 or 7; 7 stands for longer blocks, too
     bool whole;           // ROW, TENSOR
     bool per_line;        // ROW
     bool saturates;       // a maximum ignores NaN
-    bool records;         // TENSOR, delayed: the maximum is not used, but wanted
+    bool records;         // TENSOR, delayed: the maximum is stored, but not used here
     const float* maxima[2];   // ROW, TENSOR: of each part
-    int64_t whole_counts[2];  // scales that are stored one after another, whatever the tiles are
+    int64_t whole_counts[2];  // scales that the whole grid stores
 };
 
-// Whether maxima of columns are of 32 rows, which two threads of a warp have, or of one thread's 16.
+// Whether maxima of columns span 32 rows, which two threads of a warp have, or the 16 rows of one thread.
 template <class E>
 __device__ __forceinline__ bool is_of_pairs(int shift) {
     return E::bits != 4 || shift > 4;
@@ -56,7 +56,7 @@ __device__ __forceinline__ void store_column_maxima(const uint32_t (&maxima)[col
         *reinterpret_cast<uint4*>(to + v) = {maxima[v], maxima[v + 1], maxima[v + 2], maxima[v + 3]};
 }
 
-// Puts the maxima of a thread's columns over its 16 rows, as bits, into a part's table.
+// Stores the maxima of a thread's columns over its 16 rows, as bits, in the table of a part.
 template <class E, class T, int columns>
 __device__ __forceinline__ void put_column_maxima(uint32_t (&maxima)[columns], const Patch<T>& patch, int shift,
                                                   PartScales<E>& scales) {
@@ -78,7 +78,7 @@ __device__ __forceinline__ void put_column_maxima(const PatchVectors<float>& vec
     put_column_maxima<E>(maxima, patch, shift, scales);
 }
 
-// Two columns stay in a word until the threads have met. (BF16 to types with blocks of 16 is quantize_fp4_pairs'.)
+// Two columns share a word until the threads have exchanged. (quantize_fp4_pairs takes BF16 to blocks of 16.)
 template <class E, Nonfinite policy>
 __device__ __forceinline__ void put_column_maxima(const PatchVectors<Bf16>& vectors, const Patch<Bf16>& patch, int shift,
                                                   PartScales<E>& scales) {
@@ -95,7 +95,7 @@ __device__ __forceinline__ void put_column_maxima(const PatchVectors<Bf16>& vect
     store_column_maxima<E>(maxima, patch, shift, scales);
 }
 
-// Makes one step of reduce_lanes with maxima in both halves of a word: of the first n words half as many are left.
+// Makes one step of reduce_lanes on two maxima a word: the first n words become n / 2.
 template <int distance, int n, int size>
 __device__ __forceinline__ void halve_pairs(uint32_t (&pairs)[size]) {
     const bool odd = threadIdx.x & distance;
@@ -106,8 +106,8 @@ __device__ __forceinline__ void halve_pairs(uint32_t (&pairs)[size]) {
     }
 }
 
-// Puts the maxima of the patch's rows over blocks of 32 columns into a part's table, two rows to a word on the way; each lane
-// of a block gets a share of the rows.
+// Stores the maxima of the patch's rows over blocks of 32 columns in the table of a part, by way of two rows a word. Each
+// lane of a block gets a share of the rows.
 template <class E, Nonfinite policy>
 __device__ __forceinline__ void put_row_maxima(const PatchVectors<Bf16>& vectors, const Patch<Bf16>& patch, int,
                                                PartScales<E>& scales) {
@@ -129,7 +129,7 @@ __device__ __forceinline__ void put_row_maxima(const PatchVectors<Bf16>& vectors
     for (int i = 0; i < count / 4; i++) put(to + 8 * i, pairs[i]);
 }
 
-// Puts the maxima of a thread's 16 rows over blocks of 16 or 32 of their columns, as bits, into a part's table; each lane of a
+// Stores the maxima of a thread's 16 rows over blocks of 16 or 32 columns, as bits, in the table of a part. Each lane of a
 // block gets a share of the rows.
 template <class E, class T, int rows>
 __device__ __forceinline__ void put_row_maxima(uint32_t (&maxima)[rows], const Patch<T>& patch, int shift,
@@ -170,34 +170,34 @@ __device__ __forceinline__ uint32_t patch_maximum(const PatchVectors<T>& vectors
     return largest_bits<T>(largest);
 }
 
-// Puts the maximum of the square tile of 16 or 32 that a patch lies in into the tables, for all of the tile's lines. `along`
-// is the part whose lines are the patch's rows.
+// Stores the maximum of the square tile of 16 or 32 that contains the patch, for all of its rows and columns. A null pointer
+// means that there is no such part.
 template <class E, class T>
-__device__ __forceinline__ void put_square_maximum(uint32_t maximum, const Patch<T>& patch, int shift, PartScales<E>* along,
-                                                   PartScales<E>* across) {
+__device__ __forceinline__ void put_square_maximum(uint32_t maximum, const Patch<T>& patch, int shift,
+                                                   PartScales<E>* rowwise, PartScales<E>* columnwise) {
     const int lanes = (1 << shift) / Patch<T>::columns;
     for (int distance = 1; distance < lanes; distance *= 2)
         maximum = max(maximum, __shfl_xor_sync(kAllLanes, maximum, distance));
     if (shift > 4) maximum = max(maximum, __shfl_xor_sync(kAllLanes, maximum, 16));
-    if (along)
+    if (rowwise)
         for (int i = threadIdx.x % lanes; i < Patch<T>::rows; i += lanes)
-            along->table[patch.column >> shift][patch.row + i] = maximum;
-    if (across)
+            rowwise->table[patch.column >> shift][patch.row + i] = maximum;
+    if (columnwise)
         for (int i = 0; i < Patch<T>::columns; i += 4)
-            *reinterpret_cast<uint4*>(&across->table[patch.row >> shift][patch.column + i]) = {maximum, maximum, maximum,
-                                                                                               maximum};
+            *reinterpret_cast<uint4*>(&columnwise->table[patch.row >> shift][patch.column + i]) = {maximum, maximum, maximum,
+                                                                                                   maximum};
 }
 
-// Puts the maximum of a patch where its scales come from: the tables, or for longer blocks one place for each warp.
+// Stores the maximum of a patch where its scales come from: in the tables, or for longer blocks in the entry of its warp.
 template <class E, class T>
 __device__ __forceinline__ void put_patch_maximum(uint32_t maximum, const Patch<T>& patch, int shift, TileScales<E>& scales,
-                                                  PartScales<E>* along, PartScales<E>* across) {
-    if (shift < 7) return put_square_maximum<E>(maximum, patch, shift, along, across);
+                                                  PartScales<E>* rowwise, PartScales<E>* columnwise) {
+    if (shift < 7) return put_square_maximum<E>(maximum, patch, shift, rowwise, columnwise);
     const uint32_t of_warp = __reduce_max_sync(kAllLanes, maximum);
     if (threadIdx.x % 32 == 0) scales.warp_maxima[threadIdx.x / 32] = of_warp;
 }
 
-// Puts all maxima that the tile's scales need.
+// Stores all maxima that the scales of the tile need.
 template <class E, class T, Nonfinite policy>
 __device__ __forceinline__ void put_maxima(const QuantizeProblem& problem, const ScaleRule& rule,
                                            const PatchVectors<T>& vectors, const Patch<T>& patch, TileScales<E>& scales) {

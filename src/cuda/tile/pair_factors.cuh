@@ -1,10 +1,10 @@
-// Words of two BF16 elements, and what each of the two is multiplied by.
+// Words of two BF16 elements, and the factors of both.
 #pragma once
 #include "numerics/encode_sub_byte.h"
 
 namespace mxq::cuda {
 
-// Factors of the two elements of a word: as BF16 too, where scales are powers of two.
+// The factors of the two elements of a word; as BF16 too, where scales are powers of two.
 struct PairFactors {
     float first, second;
     uint32_t pair;
@@ -29,7 +29,7 @@ __device__ __forceinline__ uint32_t round_e2m1_pair(uint32_t word, const PairFac
     return encode_e2m1_products(word & ~kSignsOfBothHalves, factors.parts);
 }
 
-// Masks packed codes under a power of two as factor_mask does: none are left where it is NaN.
+// Masks packed codes under a power of two as factor_mask does: a factor of NaN leaves none.
 __device__ __forceinline__ uint32_t mask_nibbles(uint32_t codes, float factor) { return is_nan(factor) ? 0 : codes; }
 
 }  // namespace mxq::cuda

@@ -1,4 +1,4 @@
-// Patches of a source in registers: 16 rows of a thread's columns, whatever they are stored as (tile/source.cuh).
+// Loads the patches of a source into registers, however its values are stored (tile/source.cuh).
 #pragma once
 #include "cuda/memory/decode.cuh"
 #include "cuda/tile/codes.cuh"
@@ -10,9 +10,9 @@ namespace mxq::cuda {
 // ---- Quantized parts -------------------------------------------------------------------------------------------------
 
 constexpr int kPatchRows = Patch<float>::rows, kPatchColumns = Patch<float>::columns;
-static_assert(kPatchRows == kPieceCodes && kPatchColumns == 4, "a row of a patch is a word of codes, a column a piece");
+static_assert(kPatchRows == kChunk && kPatchColumns == 4, "a row of a patch is a word of codes, a column a chunk");
 
-// Turns a word for each of four columns into one for each of four rows.
+// Transposes a word for each of four columns into a word for each of four rows.
 __device__ __forceinline__ void transpose_bytes(const uint32_t (&columns)[4], uint32_t* rows) {
     const uint32_t low01 = __byte_perm(columns[0], columns[1], 0x5140), high01 = __byte_perm(columns[0], columns[1], 0x7362);
     const uint32_t low23 = __byte_perm(columns[2], columns[3], 0x5140), high23 = __byte_perm(columns[2], columns[3], 0x7362);
@@ -22,7 +22,7 @@ __device__ __forceinline__ void transpose_bytes(const uint32_t (&columns)[4], ui
     rows[3] = __byte_perm(high01, high23, 0x7632);
 }
 
-// Loads `existing` bytes into words, one by one; what is missing is zero.
+// Loads `existing` bytes into words, one by one. Missing bytes are zero.
 template <int count>
 __device__ __forceinline__ void load_bytes(const uint8_t* from, int existing, uint32_t (&words)[count]) {
 #pragma unroll
@@ -32,7 +32,7 @@ __device__ __forceinline__ void load_bytes(const uint8_t* from, int existing, ui
         if (i < existing) words[i / 4] |= uint32_t(from[i]) << (i % 4 * 8);
 }
 
-// Loads four codes of each of 16 rows as they are stored, all or none.
+// Loads four codes of each of 16 rows as stored, all or none.
 template <int bits>
 __device__ __forceinline__ void load_wide_rows(const CodeTile& from, const Patch<float>& patch, uint32_t (&words)[kPatchRows]) {
 #pragma unroll
@@ -42,7 +42,7 @@ __device__ __forceinline__ void load_wide_rows(const CodeTile& from, const Patch
     }
 }
 
-// Loads four codes of each of 16 rows, one a byte. Narrow loads are the same for codes of any width.
+// Loads four codes of each of 16 rows, one a byte. Narrow loads take codes of any width.
 __device__ __forceinline__ void load_rows(const CodeTile& from, const Patch<float>& patch, int bits, bool wide,
                                           uint32_t (&words)[kPatchRows]) {
     if (!wide) {
@@ -68,8 +68,8 @@ __device__ __forceinline__ void load_rows(const CodeTile& from, const Patch<floa
         for (uint32_t& word : words) word = unpack_4<4>(word);
 }
 
-// Loads 16 codes of a column as they are stored, 2 * bits bytes, all or none.
-__device__ __forceinline__ void load_wide_piece(const uint8_t* from, int bits, bool exists, uint32_t (&words)[4]) {
+// Loads 16 codes of a column as stored, 2 * bits bytes, all or none.
+__device__ __forceinline__ void load_wide_chunk(const uint8_t* from, int bits, bool exists, uint32_t (&words)[4]) {
     const auto* of_words = reinterpret_cast<const uint32_t*>(from);
     uint4 v{};
     if (exists && bits == 8) {
@@ -83,9 +83,9 @@ __device__ __forceinline__ void load_wide_piece(const uint8_t* from, int bits, b
     words[0] = v.x, words[1] = v.y, words[2] = v.z, words[3] = v.w;
 }
 
-// Makes a byte of each of 16 codes.
+// Unpacks 16 codes to a byte each.
 template <int bits>
-__device__ __forceinline__ void unpack_piece(uint32_t (&words)[4]) {
+__device__ __forceinline__ void unpack_chunk(uint32_t (&words)[4]) {
     uint32_t packed[bits / 2], codes[4];
 #pragma unroll
     for (int i = 0; i < bits / 2; i++) packed[i] = words[i];
@@ -94,7 +94,7 @@ __device__ __forceinline__ void unpack_piece(uint32_t (&words)[4]) {
     for (int i = 0; i < 4; i++) words[i] = codes[i];
 }
 
-// Loads 16 codes of each of four columns, turned into rows, one a byte.
+// Loads 16 codes of each of four columns, transposed to rows, one a byte.
 __device__ __forceinline__ void load_columns(const CodeTile& from, const Patch<float>& patch, int bits, bool wide,
                                              uint32_t (&words)[kPatchRows]) {
     uint32_t columns[kPatchColumns][4];
@@ -102,13 +102,14 @@ __device__ __forceinline__ void load_columns(const CodeTile& from, const Patch<f
 #pragma unroll
     for (int v = 0; v < kPatchColumns; v++, at += from.line_bytes) {
         const int valid = v < patch.existing_columns ? patch.existing : 0;
-        if (wide) load_wide_piece(at, bits, valid > 0, columns[v]);
+        if (wide)
+            load_wide_chunk(at, bits, valid > 0, columns[v]);
         else load_bytes(at, (valid * bits + 7) / 8, columns[v]);
     }
 #pragma unroll
     for (int v = 0; v < kPatchColumns; v++) {
-        if (bits == 6) unpack_piece<6>(columns[v]);
-        if (bits == 4) unpack_piece<4>(columns[v]);
+        if (bits == 6) unpack_chunk<6>(columns[v]);
+        if (bits == 4) unpack_chunk<4>(columns[v]);
     }
 #pragma unroll
     for (int w = 0; w < 4; w++)
@@ -136,7 +137,7 @@ __device__ __forceinline__ void decode_words_of(Element element, const uint32_t 
     }
 }
 
-// Multiplies decoded elements by their scales; what does not exist becomes +0, whatever its scale.
+// Multiplies decoded elements by their scales. Elements that do not exist become +0, whatever their scale.
 __device__ __forceinline__ void scale_values(const QuantizedPart& part, const Patch<float>& patch, float global,
                                              const SourceScaleTable& table, PatchVectors<float>& values) {
     const int shift = source_shift(part.layout);
@@ -147,40 +148,40 @@ __device__ __forceinline__ void scale_values(const QuantizedPart& part, const Pa
 #pragma unroll
         for (int v = 0; v < kPatchColumns; v++) {
             const float scale = scales[i * row_step + v * column_step];
-            const float value = nvfp4_product(bits_float(values[i].words[v]), scale, global);  // by 1 where there is none above
+            const float value = nvfp4_product(bits_float(values[i].words[v]), scale, global);  // global: NVFP4 only
             values[i].words[v] = v < patch.valid(i) ? float_bits(value) : 0;
         }
 }
 
-// Loads the patch of a quantized part: four codes of each of 16 rows, or 16 of each of four columns turned into rows, one a
-// byte from then on; its scales meet it in shared memory. All threads of the block call it.
-__device__ __forceinline__ void load_quantized_patch(const QuantizeProblem& p, const TilePlace& place, const Group& group,
+// Loads the patch of a quantized part: four codes of each of 16 rows, or 16 of each of four columns, transposed. Scales come
+// through shared memory. All threads of the block call it.
+__device__ __forceinline__ void load_quantized_patch(const QuantizeProblem& p, const TileCoord& coord, const Group& group,
                                                      bool wide, SourceScaleTable& table, PatchVectors<float>& values) {
     const QuantizedPart& part = p.source.quantized;
     const GroupStart start = group_start(p.grouped, group, kSourcePart);
-    const CodeTile codes(part, place, start, p.source.cols);
-    const int rows = int(min(place.rows - place.row, int64_t(kTile)));
+    const CodeTile codes(part, coord, start, p.source.cols);
+    const int rows = int(min(coord.rows - coord.row, int64_t(kTile)));
     const Patch<float> patch(rows, part.columnwise ? codes.lines : codes.length);
     uint32_t words[kPatchRows];
     if (part.columnwise) load_columns(codes, patch, part.bits, wide, words);
     else load_rows(codes, patch, part.bits, wide, words);
-    const ScaleTile scales(part, place, start, p.source.cols, p.grouped.groups.set);
+    const ScaleTile scales(part, coord, start, p.source.cols, p.grouped.groups.set);
     load_source_scales(part, scales, part.columnwise ? rows : codes.length, table);
     __syncthreads();
     decode_words_of(part.element, words, values);
-    scale_values(part, patch, global_scale(part, place.scope), table, values);
+    scale_values(part, patch, global_scale(part, coord.scope), table, values);
     __syncthreads();
 }
 
 // ---- Sources ---------------------------------------------------------------------------------------------------------
 
 template <class T>
-__device__ __forceinline__ const T* first_element(const PlainMatrix& in, const SourcePlace& place) {
-    return static_cast<const T*>(in.data) + place.first_row * in.row_stride + place.col;
+__device__ __forceinline__ const T* first_element(const PlainMatrix& in, const SourceTile& tile) {
+    return static_cast<const T*>(in.data) + tile.first_row * in.row_stride + tile.col;
 }
 
-// Loads the rows of a patch from `at` on, 16 bytes at a time. All lanes of a warp call it: where all have 16 rows, these are
-// loaded without asking for each whether it exists.
+// Loads the rows of a patch from `at` on, 16 bytes at a time. All lanes of a warp call it. Where all of them have 16 rows,
+// no row is checked.
 __device__ __forceinline__ void load_patch_rows(const Bf16* at, int64_t stride, const Patch<Bf16>& patch,
                                                 PatchVectors<Bf16>& vectors) {
     if (__all_sync(kAllLanes, patch.existing == patch.rows)) {
@@ -192,22 +193,22 @@ __device__ __forceinline__ void load_patch_rows(const Bf16* at, int64_t stride, 
     }
 }
 
-// Loads a thread's patch, which a quantized source needs the table for. All threads of the block call it.
-__device__ __forceinline__ void load_patch(Bf16Source, const QuantizeProblem& p, const TilePlace& place, const Group& group,
+// Loads the patch of a thread. Quantized sources need the table. All threads of the block call it.
+__device__ __forceinline__ void load_patch(Bf16Source, const QuantizeProblem& p, const TileCoord& coord, const Group& group,
                                            bool wide, SourceScaleTable&, PatchVectors<Bf16>& vectors) {
     const PlainMatrix& in = p.source.plain;
-    const SourcePlace at(p, place, group);
+    const SourceTile at(p, coord, group);
     const Bf16* const first = first_element<Bf16>(in, at);
     const Patch<Bf16> patch(at.rows, at.cols);
     if (wide) return load_patch_rows(first + patch.offset(0, in.row_stride), in.row_stride, patch, vectors);
     load_vectors(vectors, false, first, in.row_stride, patch);
 }
 
-__device__ __forceinline__ void load_patch(FloatSource, const QuantizeProblem& p, const TilePlace& place, const Group& group,
+__device__ __forceinline__ void load_patch(FloatSource, const QuantizeProblem& p, const TileCoord& coord, const Group& group,
                                            bool wide, SourceScaleTable& table, PatchVectors<float>& vectors) {
-    if (p.source.is_quantized()) return load_quantized_patch(p, place, group, wide, table, vectors);
+    if (p.source.is_quantized()) return load_quantized_patch(p, coord, group, wide, table, vectors);
     const PlainMatrix& in = p.source.plain;
-    const SourcePlace at(p, place, group);
+    const SourceTile at(p, coord, group);
     const Patch<float> patch(at.rows, at.cols);
     if (in.format == MXQ_FORMAT_F32) return load_vectors(vectors, wide, first_element<float>(in, at), in.row_stride, patch);
 #pragma unroll
@@ -218,10 +219,10 @@ __device__ __forceinline__ void load_patch(FloatSource, const QuantizeProblem& p
 
 // Returns, on the host, whether patches can be loaded by the widest accesses.
 inline bool is_wide_patch_source(const QuantizeProblem& p) {
-    if (!p.source.is_quantized()) return is_wide_plain(p.source.plain);
+    if (!p.source.is_quantized()) return is_wide(p.source.plain);
     const QuantizedPart& from = p.source.quantized;
     const int needed = !from.columnwise || from.bits == 6 ? 4 : 2 * from.bits;
-    return code_access(from, p.grouped.groups.set).bytes >= needed && (from.bits != 6 || from.length % kPieceCodes == 0);
+    return code_access(from, p.grouped.groups.set).bytes >= needed && (from.bits != 6 || from.length % kChunk == 0);
 }
 
 }  // namespace mxq::cuda

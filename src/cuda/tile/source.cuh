@@ -1,16 +1,15 @@
-// Where a kernel of tiles takes its values from. A kernel is a template of a Source, so that what stands before a quantize
-// (plain numbers, a quantized tensor, rows gathered by an index, an activation) is a new Source and no new kernel. A Source
-// has
+// Sources of values for kernels of tiles, which are templates of a Source. A new input of quantize (rows gathered by an
+// index, an activation) is a new Source and no new kernel. A Source has
 //
-//     Element       float or Bf16: what its values are held as, and what kernels are compiled for
+//     Element       float or Bf16: the type of its values, for which kernels are compiled
 //     load_patch    16 rows of a thread's columns to registers (tile/patch_source.cuh): quantize_tile, requantize_values
-//     start_copy    a tile to shared memory, on its way when this returns; false: it has no such way for these rows
-//     fill_tile     a tile to shared memory in any other case (tile/tile_source.cuh): quantize_fp4, amax
-//     is_wide_...   on the host, whether accesses may be as wide as they go: one for each of the two loads
+//     start_copy    starts to copy a tile to shared memory; false: not possible for these rows
+//     fill_tile     fills a tile in shared memory in any other case (tile/tile_source.cuh): quantize_fp4, amax
+//     is_wide_...   on the host, whether accesses may be as wide as possible: one for each of the two loads
 //
-// with +0 wherever the tile has no element. What differs at run time alone is a branch that a whole block of threads takes
-// alike: a further kind in core/problem.h's Source is a further branch of FloatSource, and a type of its own where it must be
-// as fast as BF16. The first rows of groups in a source, and where a tile lies in it: Source::group_units, SourcePlace.
+// with +0 wherever the tile has no element. Differences at run time are branches that a whole thread block takes alike: a
+// further kind of core/problem.h's Source is a branch of FloatSource, or a type of its own if it must be as fast as BF16.
+// Source::group_units and SourceTile locate groups and tiles in a source.
 #pragma once
 #include "core/problem.h"
 #include "cuda/memory/elements.cuh"
@@ -45,9 +44,6 @@ __device__ __forceinline__ Vector<float> load_halves(const uint16_t* from, int32
     return vector;
 }
 
-// Returns, on the host, whether every row of a plain matrix can be accessed 16 bytes at a time.
-inline bool is_wide_plain(const PlainMatrix& plain) {
-    return plain.format == MXQ_FORMAT_F32 ? is_wide<float>(plain) : is_wide<Bf16>(plain);
-}
+inline bool is_bf16(const QuantizeProblem& p) { return !p.source.is_quantized() && p.source.plain.format == MXQ_FORMAT_BF16; }
 
 }  // namespace mxq::cuda

@@ -1,4 +1,4 @@
-// The scales of a quantized source as fp32 values, in a table in shared memory: a row for each block of the tile's lines.
+// The scales of a quantized source as fp32, in a table in shared memory: a row for each block of the tile's K-major rows.
 #pragma once
 #include "cuda/memory/decode.cuh"
 #include "cuda/memory/scale_words.cuh"
@@ -9,14 +9,14 @@ namespace mxq::cuda {
 
 using SourceScaleTable = float[kTile / kNvBlock][kTableLines];
 
-// Scales by block and line of the tile; those that no element has are +0, and so is all of the row past the last block's.
+// Scales by block and row of the tile. Scales that no element has are +0, as are those after the last block.
 struct alignas(16) SourceScales {
     static constexpr int nothing = kTile / kNvBlock;
     float table[nothing + 1][kTableLines];
     float global;
 };
 
-// Returns log2 of the elements that share a scale along a line.
+// Returns log2 of the codes that share a scale.
 __device__ __forceinline__ int source_shift(const ScaleLayout& layout) {
     return layout.block == kNvBlock ? 4 : layout.block == kMxBlock ? 5 : 7;
 }
@@ -30,7 +30,7 @@ __device__ __forceinline__ void load_float_scales(const QuantizedPart& part, con
         table[block][line] = line < tile.lines && block < count ? from[tile.offset(line, tile.column + block)] : 0;
 }
 
-// Loads scale bytes, four of a line at once.
+// Loads scale bytes, four of a row at once.
 __device__ __forceinline__ void load_byte_scales(const QuantizedPart& part, const ScaleTile& tile, int count,
                                                  float (*table)[kTableLines]) {
     const int blocks = kTile >> source_shift(part.layout), line = line_of_word(part.layout, threadIdx.x % kTile);
@@ -46,8 +46,8 @@ __device__ __forceinline__ void load_byte_scales(const QuantizedPart& part, cons
     }
 }
 
-// Loads the scales of a tile whose lines have `length` elements. All threads of the block call it, 128 or more; a barrier must
-// follow.
+// Loads the scales of a tile whose K-major rows have `length` codes. All threads of the block call it, at least 128. A
+// barrier must follow.
 __device__ __forceinline__ void load_source_scales(const QuantizedPart& part, const ScaleTile& tile, int length,
                                                    float (*table)[kTableLines]) {
     const int shift = source_shift(part.layout), count = (length + (1 << shift) - 1) >> shift;

@@ -1,36 +1,35 @@
-// The scale bytes of a tile, four of a line to a word, from shared memory to a part: the one way that all kernels of tiles
-// take.
+// Stores the scale bytes of a tile, four of a row to a word, from shared memory to a part, for all kernels of tiles.
 #pragma once
 #include "cuda/memory/scale_words.cuh"
 #include "cuda/tile/location.cuh"
 
 namespace mxq::cuda {
 
-// The scale words that a line of a tile of E can have: four bits alone have blocks of 16, and then two words.
+// The maximum of scale words of a row of a tile of E: only 4-bit elements have blocks of 16, and then two words.
 template <class E>
 constexpr int kLineWords = E::bits == 4 ? 2 : 1;
 
-// One scale word of a tile: word `index` of `line`, `order` being its place among all in the order of the layout. A line has
-// `most` words where blocks are 16, else one; what is beyond the last word does not exist.
+// One scale word of a tile: word `index` of row `line`, number `order` in the order of the layout. Rows have `most` words
+// where blocks are 16, else one. Words after the last do not exist.
 template <int most>
 struct ScaleWord {
     int order, line, index;
     bool exists;
 
     __device__ __forceinline__ ScaleWord(const ScaleLayout& layout, int number) : order(number) {
-        const int log2_words = most == 2 && layout.block == kNvBlock ? 1 : 0;  // of a line
+        const int log2_words = most == 2 && layout.block == kNvBlock ? 1 : 0;  // of a row
         exists = order < kTile << log2_words;
         index = most == 1 ? 0 : layout.swizzled ? order / kTile : order & log2_words;
         line = layout.swizzled ? line_of_word(layout, order % kTile) : order >> log2_words;
     }
 };
 
-// Returns how many scales of a word a compact tile of such blocks stores.
+// Returns how many bytes of a word a compact tile with such blocks stores.
 __device__ __forceinline__ int stored_of_word(const ScaleLayout& layout) {
     return min(max(kTile >> log2_of(uint32_t(layout.block)), 1), 4);
 }
 
-// Stores the scale bytes of a compact tile that has all of them, 1 << log2_bytes a line, as store_scale_bytes does.
+// Stores the scale bytes of a compact tile that has all of them, 1 << log2_bytes a row, as store_scale_bytes does.
 template <int threads, class WordAt>
 __device__ __forceinline__ void store_whole_scale_bytes(uint8_t* to, const ScaleLayout& layout, int log2_bytes,
                                                         const WordAt& word_at) {
@@ -42,8 +41,7 @@ __device__ __forceinline__ void store_whole_scale_bytes(uint8_t* to, const Scale
     for (; line < kTile; line += step, to += step_bytes) store_kept(to, uint8_t(word_at(line, byte / 4) >> byte % 4 * 8));
 }
 
-// Stores the scale words of a compact tile whose lines may begin at any byte: four lanes a word, so that a warp's bytes of a line
-// lie side by side.
+// Stores the scale words of a compact tile with unaligned rows: four lanes a word, so that the bytes of a warp are adjacent.
 template <int threads, int most, class WordAt>
 __device__ __forceinline__ void store_scale_bytes(uint8_t* scales, const ScaleTile& tile, const WordAt& word_at) {
     const int in_word = stored_of_word(tile.layout), byte = threadIdx.x % 4;
@@ -62,8 +60,8 @@ __device__ __forceinline__ void store_scale_bytes(uint8_t* scales, const ScaleTi
     }
 }
 
-// Stores the scale words of a tile of any layout, edges included, by all `threads` of the block: word_at(line, index) is one of
-// them. Swizzled tiles are written in full, zeros where nothing has a scale.
+// Stores the scale words of a tile of any layout, edges included, by all `threads` of the block. word_at(line, index) is one
+// of them. Swizzled tiles are written in full, zeros where nothing has a scale.
 template <int threads, int most, class WordAt>
 __device__ __forceinline__ void store_scale_words(uint8_t* scales, const ScaleTile& tile, const WordAt& word_at) {
     const ScaleLayout& layout = tile.layout;
@@ -82,16 +80,16 @@ __device__ __forceinline__ void store_scale_words(uint8_t* scales, const ScaleTi
     }
 }
 
-// Stores the scale words of a tile whose place is known: at once where all lines have whole aligned words.
+// Stores the scale words of a tile of a part: at once where all rows have whole aligned words.
 template <int threads, int most, class WordAt>
-__device__ __forceinline__ void store_scale_words(const QuantizedPart& part, const PartPlace& place, const WordAt& word_at) {
-    if (!place.whole_words) return store_scale_words<threads, most>(part.scales, place.scales, word_at);
+__device__ __forceinline__ void store_scale_words(const QuantizedPart& part, const PartTile& tile, const WordAt& word_at) {
+    if (!tile.whole_words) return store_scale_words<threads, most>(part.scales, tile.scales, word_at);
 #pragma unroll
     for (int first = 0; first < most * kTile; first += threads) {
         const ScaleWord<most> at(part.layout, first + threadIdx.x);
         if (!at.exists) break;
-        const int64_t byte = part.layout.swizzled ? at.order * 4 : at.line * place.scale_step + at.index * 4;
-        auto* const to = reinterpret_cast<uint32_t*>(place.scale_bytes + byte);
+        const int64_t byte = part.layout.swizzled ? at.order * 4 : at.line * tile.scale_step + at.index * 4;
+        auto* const to = reinterpret_cast<uint32_t*>(tile.scale_bytes + byte);
         if (part.layout.swizzled) *to = word_at(at.line, at.index);
         else store_kept(to, word_at(at.line, at.index));
     }

@@ -1,4 +1,4 @@
-// Tiles of a source in shared memory, whatever its values are stored as (tile/source.cuh).
+// Loads the tiles of a source into shared memory, however its values are stored (tile/source.cuh).
 #pragma once
 #include "cuda/memory/async_copy.cuh"
 #include "cuda/memory/decode.cuh"
@@ -9,61 +9,61 @@ namespace mxq::cuda {
 
 // ---- Plain numbers ---------------------------------------------------------------------------------------------------
 
-// Starts to copy the tile's elements, zeros where there are none, from rows of whole aligned pieces.
+// Starts to copy the tile's elements from rows of whole aligned vectors. Missing elements become zero.
 template <class T>
-__device__ __forceinline__ void copy_plain(ChunkTile<T>& tile, const PlainMatrix& in, const SourcePlace& place) {
+__device__ __forceinline__ void copy_plain(ChunkTile<T>& tile, const PlainMatrix& in, const SourceTile& source) {
     using Tile = ChunkTile<T>;
-    constexpr int step = kChunkThreads / Tile::line_pieces;  // lines at once
-    const int line = threadIdx.x / Tile::line_pieces, piece = threadIdx.x % Tile::line_pieces;
-    const int column = piece * Tile::in_piece;
-    const T* at = static_cast<const T*>(in.data) + (place.first_row + line) * in.row_stride + place.col + column;
-    const int slot = Tile::slot(line, piece), existing = column < place.cols ? place.rows - line : 0;
-    const auto to = [&](int below) { return &tile.pieces[Tile::below(slot, below)]; };
+    constexpr int step = kChunkThreads / Tile::line_vectors;  // rows at once
+    const int line = threadIdx.x / Tile::line_vectors, vector = threadIdx.x % Tile::line_vectors;
+    const int column = vector * Tile::vector_elements;
+    const T* at = static_cast<const T*>(in.data) + (source.first_row + line) * in.row_stride + source.col + column;
+    const int index = Tile::vector_index(line, vector), existing = column < source.cols ? source.rows - line : 0;
+    const auto to = [&](int below) { return &tile.vectors[Tile::below(index, below)]; };
     if (existing + line == kTile) {
 #pragma unroll
-        for (int i = 0; i < kTile; i += step, at += step * in.row_stride) copy_piece(to(i), at, true);
+        for (int i = 0; i < kTile; i += step, at += step * in.row_stride) copy_vector(to(i), at, true);
     } else {
 #pragma unroll
         for (int i = 0; i < kTile; i += step, at += step * in.row_stride)
-            copy_piece(to(i), i < existing ? at : static_cast<const T*>(in.data), i < existing);
+            copy_vector(to(i), i < existing ? at : static_cast<const T*>(in.data), i < existing);
     }
 }
 
-// Whole tiles of 16-bit elements of one matrix, whose blocks of threads copy them before they do anything else. Warps of a
-// new block are the last to get an issue slot, so that what stands before its loads, above all what the ALU does, is time in
-// which nothing is on its way.
+// Whole tiles of 16-bit elements of one matrix, which thread blocks copy before anything else. The warps of a new thread
+// block are the last to get issue slots. Instructions before its first loads, above all those of the ALU, therefore leave
+// memory idle.
 struct EarlyTiles {
     const uint8_t* first = nullptr;
-    uint32_t row_bytes = 0, across = 0, down = 0;  // no tiles: none may be copied early
+    uint32_t row_bytes = 0, across = 0, down = 0;  // no tiles: none is copied early
 };
 
-// Returns base + step * count by one instruction, which is not the ALU's.
+// Returns base + step * count by one instruction that does not use the ALU.
 __device__ __forceinline__ const uint8_t* advanced(const uint8_t* base, uint32_t step, uint32_t count) {
     uint64_t at;
     asm("mad.wide.u32 %0, %1, %2, %3;" : "=l"(at) : "r"(step), "r"(count), "l"(base));
     return reinterpret_cast<const uint8_t*>(at);
 }
 
-// Starts to copy the tile of a block of Tiles::grid(); false: it is none of EarlyTiles.
+// Starts to copy the tile of a thread block of Tiles::grid(); false: it is none of EarlyTiles.
 template <class T>
 __device__ __forceinline__ bool start_early(ChunkTile<T>& tile, const EarlyTiles& tiles) {
     using Tile = ChunkTile<T>;
-    constexpr uint32_t row_lanes = Tile::line_pieces, step = kChunkThreads / row_lanes;
+    constexpr uint32_t row_lanes = Tile::line_vectors, step = kChunkThreads / row_lanes;
     static_assert(step == kChunk);
     if (blockIdx.x >= tiles.across || row_of_blocks() >= tiles.down) return false;
-    const uint32_t line = threadIdx.x / row_lanes, piece = threadIdx.x % row_lanes;
+    const uint32_t line = threadIdx.x / row_lanes, vector = threadIdx.x % row_lanes;
     const uint8_t* at = advanced(tiles.first, tiles.row_bytes * kTile, row_of_blocks());
-    at = advanced(at + blockIdx.x * (kTile * sizeof(T)), sizeof(uint4), piece);
+    at = advanced(at + blockIdx.x * (kTile * sizeof(T)), sizeof(uint4), vector);
     at = advanced(at, tiles.row_bytes, line);
-    const int slot = Tile::slot(line, piece);
+    const int index = Tile::vector_index(line, vector);
 #pragma unroll
     for (uint32_t i = 0; i < kTile / step; i++)
-        copy_word(&tile.pieces[Tile::below(slot, i * step)],
+        copy_word(&tile.vectors[Tile::below(index, i * step)],
                   reinterpret_cast<const uint4*>(advanced(at, tiles.row_bytes * step, i)));
     return true;
 }
 
-// Returns, on the host, the tiles that may be copied early, of rows of whole aligned pieces.
+// Returns, on the host, the tiles that may be copied early, if rows are whole aligned vectors.
 inline EarlyTiles early_tiles(const QuantizeProblem& p, bool wide) {
     const PlainMatrix& in = p.source.plain;
     const int64_t row_bytes = in.row_stride * 2;
@@ -72,7 +72,7 @@ inline EarlyTiles early_tiles(const QuantizeProblem& p, bool wide) {
             uint32_t(p.source.rows / kTile)};
 }
 
-// Fills the tile element by element, from rows of any alignment. Out of line, since it is rare.
+// Fills the tile element by element from unaligned rows. Out of line, since it is rare.
 template <class T>
 __device__ __noinline__ void fill_narrow(ChunkTile<T>& tile, const StoredBits<T>* from, int64_t row_stride, int rows,
                                          int cols) {
@@ -85,22 +85,23 @@ __device__ __noinline__ void fill_narrow(ChunkTile<T>& tile, const StoredBits<T>
 }
 
 template <class T>
-__device__ __forceinline__ void fill_narrow(ChunkTile<T>& tile, const PlainMatrix& in, const SourcePlace& place) {
-    const auto* const from = static_cast<const StoredBits<T>*>(in.data) + place.first_row * in.row_stride + place.col;
-    fill_narrow(tile, from, in.row_stride, place.rows, place.cols);
+__device__ __forceinline__ void fill_narrow(ChunkTile<T>& tile, const PlainMatrix& in, const SourceTile& source) {
+    const auto* const from = static_cast<const StoredBits<T>*>(in.data) + source.first_row * in.row_stride + source.col;
+    fill_narrow(tile, from, in.row_stride, source.rows, source.cols);
 }
 
-// Fills the tile with numbers of 16 bits as fp32, four of a row at a time.
-__device__ __forceinline__ void fill_halves(ChunkTile<float>& tile, const PlainMatrix& in, const SourcePlace& place,
+// Fills the tile with 16-bit numbers as fp32, four of a row at a time.
+__device__ __forceinline__ void fill_halves(ChunkTile<float>& tile, const PlainMatrix& in, const SourceTile& source,
                                             bool wide) {
     using Tile = ChunkTile<float>;
-    const auto* from = static_cast<const uint16_t*>(in.data) + place.first_row * in.row_stride + place.col;
+    const auto* from = static_cast<const uint16_t*>(in.data) + source.first_row * in.row_stride + source.col;
 #pragma unroll 4
-    for (int i = threadIdx.x; i < kTile * Tile::line_pieces; i += kChunkThreads) {
-        const int line = i / Tile::line_pieces, piece = i % Tile::line_pieces, column = piece * Tile::in_piece;
-        const int valid = line < place.rows ? min(max(place.cols - column, 0), Tile::in_piece) : 0;
+    for (int i = threadIdx.x; i < kTile * Tile::line_vectors; i += kChunkThreads) {
+        const int line = i / Tile::line_vectors, vector = i % Tile::line_vectors, column = vector * Tile::vector_elements;
+        const int valid = line < source.rows ? min(max(source.cols - column, 0), Tile::vector_elements) : 0;
         const Vector<float> four = load_halves(from + line * in.row_stride + column, in.format, wide, valid);
-        tile.pieces[Tile::slot(line, piece)] = make_uint4(four.words[0], four.words[1], four.words[2], four.words[3]);
+        tile.vectors[Tile::vector_index(line, vector)] =
+            make_uint4(four.words[0], four.words[1], four.words[2], four.words[3]);
     }
 }
 
@@ -108,7 +109,8 @@ __device__ __forceinline__ void fill_halves(ChunkTile<float>& tile, const PlainM
 
 constexpr int kDecodedCodes = 8;  // at once; they share a scale
 
-// Loads eight codes of a line from code `first` on, one a byte, `valid` of which exist; all or none where accesses are wide.
+// Loads eight codes of a K-major row from code `first` on, one a byte. `valid` of them exist; all or none where accesses are
+// wide.
 template <int bits>
 __device__ __forceinline__ Codes<kDecodedCodes> load_eight(const uint8_t* line, int first, int valid, bool wide) {
     Packed<bits, kDecodedCodes> packed{};
@@ -127,8 +129,8 @@ __device__ __forceinline__ void decode_eight(const Codes<kDecodedCodes>& codes, 
     }
 }
 
-// Loads eight elements of a line. Branches are a block's, once for eight: a loop for each element type would be five times as
-// long.
+// Loads eight elements of a K-major row. The branches are the same for all threads and serve eight codes: a loop for each
+// element type would be five times as much code.
 __device__ __forceinline__ void load_elements(const QuantizedPart& part, const uint8_t* line, int first, int valid, bool wide,
                                               float (&values)[kDecodedCodes]) {
     const Codes<kDecodedCodes> codes = part.bits == 8   ? load_eight<8>(line, first, valid, wide)
@@ -144,14 +146,15 @@ __device__ __forceinline__ void load_elements(const QuantizedPart& part, const u
     }
 }
 
-// Fills the tile with a part's values, eight of a line at a time, lines being columns of the tile where the part is columnwise.
-__device__ __forceinline__ void fill_quantized(ChunkTile<float>& tile, const QuantizedPart& part, const SharedPlace& place,
+// Fills the tile with a part's values, eight of a K-major row at a time. K-major rows are columns of the tile where the part
+// is columnwise.
+__device__ __forceinline__ void fill_quantized(ChunkTile<float>& tile, const QuantizedPart& part, const TileInfo& info,
                                                bool wide) {
     constexpr int units = kTile / kDecodedCodes;
-    const PartPlace& from = place.parts[kSourcePart];
-    const int lines = part.columnwise ? place.source.cols : place.source.rows;
-    const int length = part.columnwise ? place.source.rows : place.source.cols;
-    const float global = global_scale(part, place.scope);
+    const PartTile& from = info.parts[kSourcePart];
+    const int lines = part.columnwise ? info.source.cols : info.source.rows;
+    const int length = part.columnwise ? info.source.rows : info.source.cols;
+    const float global = global_scale(part, info.scope);
 #pragma unroll 1
     for (int i = threadIdx.x; i < kTile * units; i += kChunkThreads) {
         const int line = part.columnwise ? i % kTile : i / units;
@@ -176,36 +179,38 @@ __device__ __forceinline__ void fill_quantized(ChunkTile<float>& tile, const Qua
 
 // ---- Sources ---------------------------------------------------------------------------------------------------------
 
-// Starts to copy a tile as it is stored; false: the source has no such way, fill_tile is for it.
+// Starts to copy a tile as it is stored; false: the source cannot, fill_tile is for it.
 __device__ __forceinline__ bool start_copy(Bf16Source, ChunkTile<Bf16>& tile, const QuantizeProblem& p,
-                                           const SourcePlace& place, bool wide) {
-    if (wide) copy_plain(tile, p.source.plain, place);
+                                           const SourceTile& source, bool wide) {
+    if (wide) copy_plain(tile, p.source.plain, source);
     return wide;
 }
 
 __device__ __forceinline__ bool start_copy(FloatSource, ChunkTile<float>& tile, const QuantizeProblem& p,
-                                           const SourcePlace& place, bool wide) {
+                                           const SourceTile& source, bool wide) {
     const bool copies = wide && !p.source.is_quantized() && p.source.plain.format == MXQ_FORMAT_F32;
-    if (copies) copy_plain(tile, p.source.plain, place);
+    if (copies) copy_plain(tile, p.source.plain, source);
     return copies;
 }
 
-// Fills a tile that start_copy has not. A barrier must stand before and must follow.
-__device__ __forceinline__ void fill_tile(Bf16Source, ChunkTile<Bf16>& tile, const QuantizeProblem& p, const SharedPlace& place,
+// Fills a tile that start_copy did not take. A barrier must stand before and must follow.
+__device__ __forceinline__ void fill_tile(Bf16Source, ChunkTile<Bf16>& tile, const QuantizeProblem& p, const TileInfo& info,
                                           bool) {
-    fill_narrow(tile, p.source.plain, place.source);
+    fill_narrow(tile, p.source.plain, info.source);
 }
 
 __device__ __forceinline__ void fill_tile(FloatSource, ChunkTile<float>& tile, const QuantizeProblem& p,
-                                          const SharedPlace& place, bool wide) {
-    if (p.source.is_quantized()) return fill_quantized(tile, p.source.quantized, place, wide);
-    if (p.source.plain.format == MXQ_FORMAT_F32) fill_narrow(tile, p.source.plain, place.source);
-    else fill_halves(tile, p.source.plain, place.source, wide);
+                                          const TileInfo& info, bool wide) {
+    if (p.source.is_quantized()) return fill_quantized(tile, p.source.quantized, info, wide);
+    if (p.source.plain.format == MXQ_FORMAT_F32)
+        fill_narrow(tile, p.source.plain, info.source);
+    else
+        fill_halves(tile, p.source.plain, info.source, wide);
 }
 
 // Returns, on the host, whether tiles can be loaded by the widest accesses.
 inline bool is_wide_tile_source(const QuantizeProblem& p) {
-    return p.source.is_quantized() ? is_word_wise(p.source.quantized) : is_wide_plain(p.source.plain);
+    return p.source.is_quantized() ? is_word_wise(p.source.quantized) : is_wide(p.source.plain);
 }
 
 }  // namespace mxq::cuda

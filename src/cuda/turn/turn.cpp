@@ -1,8 +1,7 @@
-// `wgmma_fp8_turn`, `mma_bf16_turn`: FP8 weights that are read across their lines, in an input gradient where they have no
-// columnwise part. A pass turns their codes, so that lines run along the contraction; scales of tensors and of 128x128 stay where
-// they are, since those of a turned matrix are the same by other strides. Then `wgmma_fp8_sm90`, beside FP8, or `mma_bf16`
-// multiplies, in its own workspace behind the turned codes. Reading across code by code instead, as mma_bf16 does, takes 6 to 14
-// times as long as turning and mma_bf16.
+// `wgmma_fp8_turn`, `mma_bf16_turn`: MN-major FP8 weights, as in an input gradient where weights have no columnwise part. A
+// pass transposes their codes to K-major rows in the workspace. Scales of tensors and of 128x128 stay where they are: other
+// strides transpose them. Then `wgmma_fp8_sm90` (with FP8) or `mma_bf16` multiplies, in its own workspace after the codes.
+// mma_bf16 alone, which reads MN-major operands code by code, takes 6 to 14 times as long.
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
 #include "cuda/turn/turn_codes.h"
@@ -11,14 +10,14 @@
 namespace mxq::cuda {
 namespace {
 
-// Holds the product of the turned weights, as if the workspace began at 0, and what multiplies it made of it.
+// The product of the transposed weights, with pointers as if the workspace began at 0, and what multiplies it.
 struct Steps {
     GemmProblem turned;
-    uint64_t bytes;  // of the turned codes
+    uint64_t bytes;  // of the transposed codes
     Prepared product;
 };
 
-// Returns the operand with its lines along the contraction, in whole 16 bytes, its codes at 0.
+// Returns the K-major operand, with a row stride that is a multiple of 16 bytes, its codes at 0.
 GemmOperand turned(const GemmOperand& from) {
     constexpr int64_t whole = 16;
     GemmOperand to = from;
@@ -33,7 +32,7 @@ GemmOperand turned(const GemmOperand& from) {
 Reason needs_across(const GemmProblem& p) {
     if (!p.b.across || !has_turned_scales(p.b))
         return [format = p.b.format] {
-            return format_text("needs FP8 weights with scales of tensors or 128X128 that are read across their lines, found %s",
+            return format_text("needs MN-major FP8 weights with scales of tensors or 128X128, found %s",
                                find_format(format)->name);
         };
     if (p.a.across || p.a.columnwise) return "needs a along the contraction, found it transposed";

@@ -1,10 +1,10 @@
-// turn_codes: bytes of a matrix to those of its transpose, by tiles of 64 x 64.
+// turn_codes: transposes the bytes of a matrix, by tiles of 64 x 64.
 //
-//     thread t, turn i    loads codes 4 (t % 16) and the next three of line t / 16 + 16 i of the tile
-//                         stores code 4 (t % 16) and the next three of line t / 16 + 16 i of the turned tile
-//     shared              lines of 64 bytes, 68 apart, so that neither the words of a line nor a column of bytes conflict
+//     thread t, pass i    loads codes 4 (t % 16) and the next three of row t / 16 + 16 i of the tile
+//                         stores code 4 (t % 16) and the next three of row t / 16 + 16 i of the transposed tile
+//     shared              rows of 64 bytes, 68 apart: no bank conflicts among words of a row or bytes of a column
 //
-// A product of what is turned takes many times as long, so that the loads of bytes from shared memory are of no account.
+// Bytes are loaded from shared memory one by one: the product that follows takes many times as long.
 #include "cuda/turn/turn_codes.h"
 
 #include "cuda/launch.h"
@@ -22,10 +22,10 @@ struct Arguments {
     int64_t lines, codes;  // as they are read: k and n
     int64_t line_bytes, matrix_bytes, to_line_bytes, to_matrix_bytes;
     int64_t tiles_across, tiles_down, blocks;
-    bool whole_words;  // lines of `from` begin at multiples of 4 bytes
+    bool whole_words;  // rows of `from` begin at multiples of 4 bytes
 };
 
-// Returns up to four codes of a line; those that do not exist are 0.
+// Returns up to four codes of a row; those that do not exist are 0.
 __device__ __forceinline__ uint32_t load_four(const uint8_t* from, int64_t left, bool whole_words) {
     if (whole_words && left >= 4) return *reinterpret_cast<const uint32_t*>(from);
     uint32_t word = 0;

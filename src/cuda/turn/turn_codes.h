@@ -1,18 +1,18 @@
-// The pass that turns FP8 codes: matrices of k lines of n codes to n lines of k codes.
+// The pass that transposes FP8 codes: matrices of k rows of n codes to n rows of k codes.
 #pragma once
 #include "core/context.h"
 #include "core/problem.h"
 
 namespace mxq::cuda {
 
-// Returns whether the scales of FP8 codes are the same along lines and across them.
+// Returns whether the scales of FP8 codes serve their transpose, too.
 inline bool has_turned_scales(const GemmOperand& operand) {
     const ScaleLayout& layout = operand.layout;
     if (operand.scale_type != ScaleType::F32) return false;
     return layout.block == MXQ_MAX_DIM ? layout.line_stride == 0 : layout.tile_rows == kBlock128;
 }
 
-// Returns the layout of these scales for lines along the contraction.
+// Returns the layout of these scales for K-major rows.
 inline ScaleLayout turned_layout(const GemmOperand& from) {
     ScaleLayout to = from.layout;
     if (to.block == MXQ_MAX_DIM) return to;
@@ -21,7 +21,7 @@ inline ScaleLayout turned_layout(const GemmOperand& from) {
     return to;
 }
 
-// Enqueues the pass. `from` is read across; `to` has its values along its lines, which begin at multiples of 4 bytes.
+// Enqueues the pass. `from` is MN-major; `to` is K-major, its rows begin at multiples of 4 bytes.
 void turn_codes(const Context& context, const GemmOperand& from, const GemmOperand& to, void* stream);
 
 void load_turn_codes();

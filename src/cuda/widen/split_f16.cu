@@ -1,13 +1,13 @@
-// A warp takes 256 numbers of a line, a lane eight of them: 16 bytes of F16, which become 16 bytes of high parts and 16 of
-// low ones. A block of threads takes eight lines.
+// A warp takes 256 numbers of a K-major row, a lane eight of them: 16 bytes of F16, which become 16 bytes of high parts and
+// 16 of low ones. A thread block takes eight rows.
 //
-//     lane 0 | lane 1 | ... | lane 31      numbers of a line       ->  the same places of two matrices
+//     lane 0 | lane 1 | ... | lane 31      numbers of a row       ->  the same offsets in two matrices
 //
 // Bytes a number: 2 read, 4 written.
 #include "cuda/widen/split_f16.h"
 
 #include "cuda/launch.h"
-#include "cuda/memory/beside.cuh"
+#include "cuda/memory/dependent_launch.cuh"
 #include "cuda/memory/elements.cuh"
 #include "cuda/memory/grid.cuh"
 #include "numerics/split_f16.h"
@@ -15,7 +15,7 @@
 namespace mxq::cuda {
 namespace {
 
-constexpr int kLaneNumbers = Vector<F16>::count, kWarpNumbers = 32 * kLaneNumbers, kLines = 8;  // lines of a block
+constexpr int kLaneNumbers = Vector<F16>::count, kWarpNumbers = 32 * kLaneNumbers, kLines = 8;  // rows of a block
 
 struct Arguments {
     const uint8_t* numbers;

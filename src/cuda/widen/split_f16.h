@@ -6,15 +6,15 @@
 
 namespace mxq::cuda {
 
-// Returns whether an operand is F16 numbers in lines along the contraction.
+// Returns whether an operand is K-major F16 numbers.
 inline bool can_split(const GemmOperand& operand) {
     return operand.scale_type == ScaleType::None && operand.element == Element::F16 && !operand.across;
 }
 
-// Returns the operand's parts at `to`: two matrices of BF16, whose lines are whole 16 bytes apart.
+// Returns the operand's parts at `to`: two matrices of BF16 with a row stride that is a multiple of 16 bytes.
 GemmOperand split(const GemmOperand& from, void* to);
 
-// Enqueues the pass. A kernel may start beside it that waits for it.
+// Enqueues the pass. The next kernel may start before it ends (programmatic dependent launch) and then waits for it.
 void split_f16(const Context& context, const GemmOperand& from, const GemmOperand& parts, void* stream);
 
 void load_split_f16();

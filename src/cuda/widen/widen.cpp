@@ -1,14 +1,14 @@
-// `cublaslt_widen`, `cublaslt_grouped_widen`, `wgmma_plain_widen`, `mma_bf16_widen`: passes make BF16 of quantized operands, then
-// `cublaslt`, `cublaslt_grouped`, `wgmma_plain_sm90` or `mma_bf16` multiplies, in its own workspace behind what the passes wrote.
-// Three kinds of products come here:
+// `cublaslt_widen`, `cublaslt_grouped_widen`, `wgmma_plain_widen`, `mma_bf16_widen`: passes dequantize operands to BF16 in
+// the workspace. Then `cublaslt`, `cublaslt_grouped`, `wgmma_plain_sm90` or `mma_bf16` multiplies, in its own workspace
+// after that of the passes. Three kinds of products come here:
 //
-//     input gradients whose B is read across its lines, where it has no columnwise part
-//     weight gradients, exact or beside BF16
-//     others of many rows, to wgmma_plain_sm90 alone: weights are decoded once in place of once for every 128 or 256 rows
+//     input gradients whose B is MN-major, where it has no columnwise part
+//     weight gradients, exact or with BF16
+//     others of many rows, by wgmma_plain_sm90 alone: weights are decoded once instead of once for every 128 or 256 rows
 //
-// BF16 is read where it lies. What is widened is exact but for BF16's subnormals, so the class of bound is that of BF16. Reading
-// across code by code instead, as mma_bf16 does, takes 20 to 80 times as long. Fp32 factors of lines multiply sums, which
-// wgmma_plain_sm90 alone does.
+// BF16 operands are read where they are. Dequantized numbers are exact but for BF16's subnormals, so the class of bound is
+// that of BF16. mma_bf16, which reads MN-major operands code by code, takes 20 to 80 times as long. Fp32 factors of rows
+// multiply sums, which wgmma_plain_sm90 alone does.
 #include "cuda/device.h"
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
@@ -19,7 +19,7 @@
 namespace mxq::cuda {
 namespace {
 
-// Holds the product of what the passes write, as if the workspace began at 0, and what multiplies it made of it.
+// The product of what the passes write, with pointers as if the workspace began at 0, and what multiplies it.
 struct Steps {
     GemmProblem wide;
     uint64_t b_offset, bytes;  // of the passes; a widened A lies before B
@@ -29,40 +29,41 @@ struct Steps {
 // Returns whether A is transposed, as in a weight gradient.
 bool is_transposed(const GemmOperand& a) { return a.across || a.columnwise; }
 
-// `is_ours`: wgmma_plain_sm90 multiplies, which takes factors of lines, and is as fast as what decodes weights in its loop.
+// `is_ours`: wgmma_plain_sm90 multiplies. It takes factors of rows, and is as fast as kernels that decode weights in the
+// main loop.
 Reason needs_operands(const GemmProblem& p, bool is_ours) {
     for (const GemmOperand* operand : {&p.a, &p.b})
         if (!is_bf16(*operand) && (!can_widen(*operand) || (has_line_factors(*operand) && !is_ours)))
             return [is_ours, format = operand->format] {
                 return format_text("needs operands in BF16 or %s, found %s",
-                                   is_ours ? "quantized, without scales of 128 or of rows across the contraction" : "MX",
+                                   is_ours ? "quantized, without scales of 128 or of MN-major rows" : "MX",
                                    find_format(format)->name);
             };
     if (is_bf16(p.a) && is_bf16(p.b)) return "needs a quantized operand, found both in BF16";
     if (!reads_across(p) && p.grouping != Grouping::Contraction && !(is_ours && pays_to_widen(p)))
-        return is_ours ? "needs an operand that is read across its lines, groups along the contraction, or so many rows with weights "
-                         "of six or eight bits that a pass over them pays, found none"
-                       : "needs an operand that is read across its lines or groups along the contraction, found neither";
-    // The groups of what was transformed go on behind their last row.
+        return is_ours ? "needs an MN-major operand, groups along the contraction, or enough rows with weights of six or "
+                         "eight bits for a pass over them, found none"
+                       : "needs an MN-major operand or groups along the contraction, found neither";
+    // A Hadamard transform spreads values into the padding of a group.
     if (p.grouping == Grouping::Contraction && (p.a.transformed || p.b.transformed))
         return "needs groups along the contraction without a Hadamard transform, found one";
     if (p.m == 0 || p.n == 0 || p.k == 0) return "needs elements in both operands, found none";
     return {};
 }
 
-// Groups of quantized operands that lie along the contraction are mma_bf16's too, which needs no pass and has a third of the rate
-// of Hopper's tensor cores, or less of later ones'. On chips before them nobody measured which is faster.
+// mma_bf16 takes quantized groups along the contraction, too, without a pass, at a third of the rate of Hopper's tensor
+// cores or less of later ones'. On older chips nobody measured which is faster.
 Reason needs_chip(const Context& context, const GemmProblem& p) {
     const int32_t capability = context.cuda->compute_capability;
     if (reads_across(p) || capability >= 90) return {};
     return [capability] {
-        return format_text("needs compute capability 9.0 or an operand that is read across its lines, found %d.%d",
+        return format_text("needs compute capability 9.0 or an MN-major operand, found %d.%d",
                            capability / 10, capability % 10);
     };
 }
 
-// cuBLASLt has kernels that multiply operands by alpha first. Values of MX may be as large as fp32's, so that an alpha above 1 can
-// take them out of its range where D is within (H200, 13.1: 5 x 8 x 12, an alpha of 2^100, NaN in place of 0).
+// Some kernels of cuBLASLt multiply operands by alpha first. Values of MX may be as large as fp32's largest. An alpha above
+// 1 then makes them Inf where D is finite (H200, 13.1: 5 x 8 x 12, an alpha of 2^100, NaN instead of 0).
 Reason needs_small_alpha(const GemmProblem& p) {
     if (p.alpha >= -1 && p.alpha <= 1) return {};
     return [alpha = p.alpha] {

@@ -1,5 +1,4 @@
-// The pass is a dequantize, with 1 in place of fp32 factors. Where it writes other lines than it reads, it is the dequantize of a
-// columnwise part.
+// The pass is a dequantize, with fp32 factors of 1. Where it transposes, it is the dequantize of a columnwise part.
 #include "cuda/widen/widen_operand.h"
 
 #include <utility>
@@ -21,7 +20,7 @@ float* address_of_one() {
     return static_cast<float*>(address);
 }
 
-// Describes one scale of 1 for all lines.
+// Describes one scale of 1 for all rows.
 ScaleLayout layout_of_one() {
     ScaleLayout layout{};
     layout.columns = 1;

@@ -10,13 +10,14 @@
 Nothing is copied: arrays are read where they are, row strides included, and results are arrays of the kind that went in. What
 the library refuses is an mxq.Error with its message.
 """
+from . import _matmul, _operators, _verbs
 from ._call import Plan, plan
 from ._context import Context
 from ._groups import Groups, Padded
 from ._layouts import pad_groups, swizzle, unpad_groups, unswizzle
 from ._library import Error, build, version
 from ._log import set_log_callback
-from ._products import grouped_matmul, matmul
+from ._matmul import grouped_matmul, matmul
 from ._parts import Part
 from ._qtensor import QTensor, Transposed
 from ._transformer_engine import from_transformer_engine, to_transformer_engine
@@ -28,3 +29,8 @@ __all__ = [
     "to_transformer_engine", "unpad_groups", "unswizzle", "version",
 ]
 __version__ = version()
+
+_operators.Functions.matmul = matmul
+_operators.Functions.torch_function = _matmul.torch_function
+_operators.Functions.dequantize = dequantize
+_operators.Functions.sqnr = _verbs.sqnr

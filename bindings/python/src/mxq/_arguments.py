@@ -4,8 +4,9 @@ import operator
 import sys
 from typing import Any, Sequence, Tuple
 
-from ._arrays import Device, Memory, count, dense, same_device
+from ._arrays import dense
 from ._library import Error
+from ._memory import Device, Memory, count, same_device
 
 
 def integer(value: Any, what: str, first: int, last: int, remedy: str = "") -> int:

@@ -2,32 +2,12 @@
 
 A *kind* is numpy, torch or any library with DLPack. It views arrays as memory, and makes new ones.
 """
-import functools
 import sys
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from ._library import Error
+from ._memory import Device, Memory, compact, count, same_device
 from ._names import FORMAT_OF_DTYPE, ITEM_BYTES
-
-CPU, CUDA = 1, 2  # MXQ_DEVICE_*, which are DLPack's
-
-Device = Tuple[int, int]  # type and ordinal
-HOST: Device = (CPU, 0)
-
-
-class Memory(NamedTuple):
-    """Where the elements of an array are. Strides count elements; gapless: they are those of a row-major array without gaps.
-    `owner` keeps the memory alive."""
-
-    owner: Any
-    address: int
-    shape: Tuple[int, ...]
-    strides: Tuple[int, ...]
-    dtype: str
-    device: Device
-    read_only: bool
-    gapless: bool
-
 
 class Plain(NamedTuple):
     """A plain tensor as the library takes it.
@@ -64,32 +44,27 @@ def kind_of(array: Any, what: str = "the array") -> Any:
 def _find_kind(array: Any, what: str) -> Any:
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     if torch is not None and isinstance(array, torch.Tensor):
-        from . import _kind_torch
-
-        return _kind_torch
+        return kind_named("torch")
     if numpy is not None and isinstance(array, numpy.ndarray):
-        from . import _kind_numpy
-
-        return _kind_numpy
+        return kind_named("numpy")
     if hasattr(array, "__dlpack__"):
-        from . import _kind_dlpack
-
-        return _kind_dlpack
+        return kind_named("dlpack")
     raise Error(f"{what} is a {type(array).__name__}, expected a numpy array, a torch tensor or another object with __dlpack__")
 
 
-@functools.lru_cache(maxsize=256)
-def compact(shape: Tuple[int, ...]) -> Tuple[int, ...]:
-    """The strides of a row-major array without gaps."""
-    strides, step = [], 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))
+def kind_named(name: str) -> Any:
+    """A kind by its name. Each imports a library that need not be installed, so it is imported when it is first needed."""
+    if name == "torch":
+        from . import _kind_torch
 
+        return _kind_torch
+    if name == "numpy":
+        from . import _kind_numpy
 
-def is_gapless(shape: Tuple[int, ...], strides: Tuple[int, ...]) -> bool:
-    return 0 in shape or all(size == 1 or got == want for size, got, want in zip(shape, strides, compact(shape)))
+        return _kind_numpy
+    from . import _kind_dlpack
+
+    return _kind_dlpack
 
 
 def _row_stride(shape: Tuple[int, ...], strides: Tuple[int, ...]) -> Optional[int]:
@@ -178,20 +153,3 @@ def dense(array: Any, what: str) -> Memory:
 def memory_keys(arrays: Iterable[Any]) -> List[Any]:
     """What changes when the memory of an array moves: addresses, shapes and strides, in lists for lists of arrays."""
     return [memory_keys(array) if isinstance(array, (list, tuple)) else kind_of(array).key(array) for array in arrays]
-
-
-def place(device: Device) -> str:
-    """ "cpu", or "cuda:0" with the ordinal."""
-    return "cpu" if device[0] == CPU else f"cuda:{device[1]}"
-
-
-def same_device(memory: Memory, device: Device, what: str) -> None:
-    if memory.device != device:
-        raise Error(f"{what} is on {place(memory.device)}, expected {place(device)}, where the rest is; copy it there")
-
-
-def count(shape: Tuple[int, ...]) -> int:
-    product = 1
-    for size in shape:
-        product *= size
-    return product

@@ -3,10 +3,11 @@ import ctypes
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple, TypeVar
 
 from . import _raw
-from ._arrays import CUDA, Device, Plain
+from ._arrays import Plain
 from ._context import Context, context_for
-from ._library import Handle, check, lib, raise_last
-from ._qtensor import new_tensor, plain_descriptor
+from ._descriptors import new_tensor, plain_descriptor
+from ._library import Error, Handle, check, lib, raise_last
+from ._memory import CUDA, Device
 
 _BOUNDS = {value: name for name, value in _raw.FAMILIES["mxq_bound"].items()}
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -14,8 +15,8 @@ Options = List[Tuple[str, Tuple[Any, ...]]]  # the setters that are called, with
 
 
 class Plan(NamedTuple):
-    """How a call would run: the implementation, why no better one takes it, device bytes of workspace, and for a product the
-    class of bound that its error keeps."""
+    """How a call would run: the implementation, why no better one takes it, and device bytes of workspace. bound: the class of the
+    error bound of a product."""
 
     implementation: str
     reason: str
@@ -138,8 +139,6 @@ def verb(prepare: Callable[..., Call]) -> Callable[[Function], Function]:
 
 def plan(function: Any, *arguments: Any, **options: Any) -> Plan:
     """How a call would run, without running it: plan(mxq.matmul, a, b.T) for mxq.matmul(a, b.T)."""
-    from ._library import Error
-
     prepare = VERBS.get(function)
     if prepare is None:
         known = ", ".join(f"mxq.{known.__name__}" for known in VERBS)

@@ -5,8 +5,8 @@ import threading
 from typing import Any, Callable, Dict, Optional, Tuple
 
 from . import _raw
-from ._arrays import CPU, Device, place
 from ._library import Error, Handle, check, lib
+from ._memory import CPU, Device, device_name
 
 ParallelFor = Callable[[int, Callable[[int], None]], Any]
 
@@ -66,7 +66,7 @@ class Context:
     @property
     def device(self) -> str:
         """ "cpu", or "cuda:0" with the ordinal."""
-        return place(self._device)
+        return device_name(self._device)
 
     @property
     def description(self) -> str:
@@ -105,7 +105,7 @@ def context_for(device: Device, given: Optional[Context] = None) -> Context:
         if not isinstance(given, Context):
             raise Error(f"context is {given!r}, expected a Context, such as mxq.Context(\"cpu\", threads=4)")
         if given._device != device:
-            raise Error(f"the arrays are on {place(device)}, but the context is of {place(given._device)}")
+            raise Error(f"the arrays are on {device_name(device)}, but the context is of {device_name(given._device)}")
         return given
     entered = _entered.get()
     while entered is not None:

@@ -3,8 +3,9 @@ from typing import Any, NamedTuple, Optional, Tuple
 
 from . import _raw
 from ._arguments import integer
-from ._arrays import HOST, Device, Memory, dense, kind_of, same_device
+from ._arrays import dense, kind_of
 from ._library import Error, check, lib
+from ._memory import HOST, Device, Memory, same_device
 
 
 class Groups(NamedTuple):

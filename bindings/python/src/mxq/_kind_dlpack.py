@@ -1,7 +1,7 @@
 """Arrays of any library with DLPack, such as jax and CuPy.
 
-What mxq writes is made by numpy in host memory and by torch on CUDA devices, and handed over through DLPack as well, so that
-streams wait for one another as DLPack says.
+numpy makes the results in host memory, torch those on CUDA devices. DLPack hands them over, too, so that streams wait for one
+another as it says.
 """
 import ctypes
 import sys
@@ -10,8 +10,8 @@ from typing import Any, Tuple
 import numpy
 
 from . import _kind_numpy
-from ._arrays import CUDA, HOST, Device, Memory, compact, is_gapless
 from ._library import Error
+from ._memory import CUDA, HOST, Device, Memory, compact, is_gapless
 
 name = "dlpack"
 
@@ -151,14 +151,12 @@ def stream(device: Device) -> Any:
     return _maker(device).stream(device)
 
 
-def sqnr(signal: Any, noisy: Any) -> float:
-    from ._verbs import convert
-
-    signal = convert(signal, "float32")  # numpy's from_dlpack takes no bfloat16
-    if signal.__dlpack_device__()[0] == CUDA:
-        kind = _torch_kind("x")
-        return float(kind.sqnr(*(kind.torch.from_dlpack(array) for array in (signal, noisy))))
-    return _kind_numpy.sqnr(*(numpy.asarray(numpy.from_dlpack(array)) for array in (signal, noisy)))
+def as_float64(array: Any) -> Any:
+    """An array of numpy or torch."""
+    if _device_of(array, "the array")[0] == CUDA:
+        kind = _torch_kind("the array")
+        return kind.as_float64(kind.torch.from_dlpack(array))
+    return _kind_numpy.as_float64(numpy.from_dlpack(array))
 
 
 def give(array: Any, like: Any) -> Any:

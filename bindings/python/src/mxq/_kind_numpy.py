@@ -4,8 +4,8 @@ from typing import Any, Tuple
 
 import numpy
 
-from ._arrays import HOST, Device, Memory, compact
 from ._library import Error
+from ._memory import HOST, Device, Memory, compact
 
 name = "numpy"
 _DTYPES = {text: numpy.dtype(text) for text in ("float32", "float16", "uint8", "int32", "int64", "uint64")}
@@ -100,10 +100,5 @@ def stream(device: Device) -> None:
     return None
 
 
-def sqnr(signal: Any, noisy: Any) -> float:
-    signal, noisy = signal.astype(numpy.float64), noisy.astype(numpy.float64)
-    noise = float(((signal - noisy) ** 2).sum())
-    power = float((signal**2).sum())
-    if noise == 0:
-        return float("inf")
-    return 10 * float(numpy.log10(power / noise)) if power else float("-inf")
+def as_float64(array: Any) -> Any:
+    return array.astype(numpy.float64)

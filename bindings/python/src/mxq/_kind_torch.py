@@ -4,8 +4,8 @@ from typing import Any, Optional, Tuple
 
 import torch
 
-from ._arrays import CPU, CUDA, HOST, Device, Memory
 from ._library import Error
+from ._memory import CPU, CUDA, HOST, Device, Memory
 
 name = "torch"
 _DTYPES = {
@@ -25,9 +25,9 @@ def memory(array: Any, what: str) -> Memory:
     if torch.compiler.is_compiling():
         torch._dynamo.graph_break(msg="torch.compile knows the operators of mxq.torch: quantize, dequantize, matmul, grouped_matmul")
     if array.is_cpu:
-        place = HOST
+        device = HOST
     elif array.is_cuda:
-        place = (CUDA, array.get_device())
+        device = (CUDA, array.get_device())
     else:
         raise Error(f"{what} is on device {array.device}, expected cpu or cuda")
     if type(array).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
@@ -37,7 +37,7 @@ def memory(array: Any, what: str) -> Memory:
     if array.is_neg():
         raise Error(f"{what} is a negated view, whose memory has other numbers; call resolve_neg()")
     text = _NAMES.get(array.dtype) or str(array.dtype).rsplit(".", 1)[-1]
-    return Memory(array, array.data_ptr(), tuple(array.shape), array.stride(), text, place, False, array.is_contiguous())
+    return Memory(array, array.data_ptr(), tuple(array.shape), array.stride(), text, device, False, array.is_contiguous())
 
 
 def address(array: Any) -> int:
@@ -89,9 +89,5 @@ def stream(device: Device) -> Optional[int]:
     return _current_stream(device[1]) if device[0] == CUDA else None
 
 
-def sqnr(signal: Any, noisy: Any) -> float:
-    signal, noisy = signal.detach().double(), noisy.double()
-    noise, power = float((signal - noisy).square().sum()), float(signal.square().sum())
-    if noise == 0:
-        return float("inf")
-    return 10 * float(torch.log10(torch.tensor(power / noise))) if power else float("-inf")
+def as_float64(array: Any) -> Any:
+    return array.detach().double()

@@ -33,7 +33,7 @@ def _realigned(q: QTensor, name: str, alignment: Alignment, context: Optional[Co
 def _pad_groups(x: Any, groups: Any = None, *, alignment: Alignment, context: Optional[Context] = None) -> Call:
     if isinstance(x, QTensor):
         if groups is not None:
-            raise Error("groups were given beside a quantized tensor, which has its own")
+            raise Error("groups were given with a quantized tensor, which has its own")
         return _realigned(x, "mxq_pad_groups", alignment, context)
     if isinstance(x, Padded):
         raise Error("x is padded already, expected an array")
@@ -51,9 +51,9 @@ def _pad_groups(x: Any, groups: Any = None, *, alignment: Alignment, context: Op
     out = kind.zeros((stored_rows(rows, count, padded.alignment[0]), cols), view.memory.dtype, device)
     starts, ends = kind.empty((count,), ends_type, device), kind.empty((count,), ends_type, device)
     target = padded_tensor(plain(out, "out"), (rows, cols), padded, True)
-    places = [dense(array, "starts") for array in (starts, ends)]
+    first, last = dense(starts, "starts"), dense(ends, "ends")
     size = count * (4 if ends_type == "int32" else 8)
-    check(lib.mxq_tensor_set_padded_groups(target.value, _raw.MXQ_PART_ROWWISE, places[0].address, size, places[1].address, size))
+    check(lib.mxq_tensor_set_padded_groups(target.value, _raw.MXQ_PART_ROWWISE, first.address, size, last.address, size))
     return Call("mxq_pad_groups", context, None, (source.value, target.value), device, kind, (x, source, target),
                 lambda: Padded(kind.give(out, x), rows, padded, kind.give(starts, x), kind.give(ends, x)))
 

@@ -62,7 +62,7 @@ class Idle(List[int]):
 
 class Handle:
     """Owns a C handle and destroys it with the object. `value` is its address. `keep`: what its pointers need. idle: where the
-    handle goes in place of that, while there is room; whoever takes it from there sets its memory again."""
+    handle goes instead, while there is room. Whoever takes it from there sets its memory again."""
 
     __slots__ = ("value", "keep", "_destroy", "_idle")
     keep: Any

@@ -1,5 +1,15 @@
-"""The operators of Python on quantized tensors, and the functions of torch that take them."""
-from typing import Any, Dict, Optional, Tuple
+"""The operators of Python on quantized tensors, and the functions of mxq that they and methods call."""
+from typing import Any, Callable, ClassVar, Dict, Optional, Tuple
+
+
+class Functions:
+    """The functions of mxq that methods of quantized tensors call. They take and make such tensors, so their files import the
+    classes, and mxq/__init__.py attaches them here."""
+
+    matmul: ClassVar[Callable[..., Any]]
+    torch_function: ClassVar[Callable[..., Any]]
+    dequantize: ClassVar[Callable[..., Any]]
+    sqnr: ClassVar[Callable[..., float]]
 
 
 class Operators:
@@ -9,17 +19,11 @@ class Operators:
     __array_ufunc__ = None  # numpy then leaves array @ tensor to __rmatmul__
 
     def __matmul__(self, other: Any) -> Any:
-        from ._products import matmul
-
-        return matmul(self, other)
+        return Functions.matmul(self, other)
 
     def __rmatmul__(self, other: Any) -> Any:
-        from ._products import matmul
-
-        return matmul(other, self)
+        return Functions.matmul(other, self)
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Tuple[Any, ...] = (), kwargs: Optional[Dict[str, Any]] = None) -> Any:
-        from ._torch_calls import torch_function
-
-        return torch_function(function, args, kwargs or {})
+        return Functions.torch_function(function, args, kwargs or {})

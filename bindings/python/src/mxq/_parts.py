@@ -1,15 +1,12 @@
-"""Parts of quantized tensors: codes and scales in one piece, as slices of larger arrays, or as lists with one for each expert."""
+"""Parts of quantized tensors: codes and scales as whole arrays, as slices of larger arrays, or as lists with one for each expert."""
 
-import ctypes
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from ._arguments import array_argument, integer, is_number
-from ._arrays import Device, Memory, addresses_on, count, kind_of, same_device
+from ._arrays import addresses_on, kind_of
 from ._library import Error, check, lib
+from ._memory import Device, Memory, Shape, count, same_device
 from ._names import CODE_DTYPES, PARTS, scale_dtype
-
-Shape = Tuple[int, ...]
-
 
 class Part(NamedTuple):
     """Codes and scales of one part as bytes (scales of FP8 formats: float32).
@@ -45,18 +42,20 @@ def array_bytes(arrays: Any, what: str) -> int:
     return count(memory.shape) * (4 if memory.dtype == "float32" else 1)
 
 
-class _Place(NamedTuple):
-    """Where the codes or the scales of a part lie: the memory of each array, the bytes of each, and the bytes from one line to
-    the next and from one expert to the next; 0: one after another."""
+class _Layout(NamedTuple):
+    """The memory of the codes or the scales of a part: each array, the bytes of each, and strides in bytes.
+
+    line_stride, expert_stride: from one row of codes or scales to the next, and from one expert to the next; 0: no gaps.
+    """
 
     memories: List[Memory]
     bytes: int
-    line: int
-    expert: int
+    line_stride: int
+    expert_stride: int
 
 
 def _strided(memory: Memory, experts: bool, item: int, what: str) -> Tuple[int, int, int]:
-    """Bytes, line stride and expert stride of an array with gaps between lines or experts, and none inside of a line."""
+    """Bytes, line stride and expert stride of an array with gaps between rows or experts, and none inside of a row."""
     shape, strides = memory.shape, memory.strides
     wanted = 3 if experts else 2
     forward = all(stride > 0 or size == 1 for size, stride in zip(shape, strides))
@@ -73,7 +72,7 @@ def _strided(memory: Memory, experts: bool, item: int, what: str) -> Tuple[int, 
     return (elements + (shape[0] - 1) * strides[0]) * item, line * item, strides[0] * item
 
 
-def _place(arrays: Any, experts: bool, device: Device, what: str) -> _Place:
+def _layout(arrays: Any, experts: bool, device: Device, what: str) -> _Layout:
     names = [f"{what}[{i}]" for i in range(len(arrays))] if is_list(arrays) else [what]
     each = list(arrays) if is_list(arrays) else [arrays]
     memories = [kind_of(array, name).memory(array, name) for array, name in zip(each, names)]
@@ -89,20 +88,20 @@ def _place(arrays: Any, experts: bool, device: Device, what: str) -> _Place:
             )
     item = 4 if first.dtype == "float32" else 1
     if first.gapless:
-        return _Place(memories, count(first.shape) * item, 0, 0)
-    return _Place(memories, *_strided(first, experts and not is_list(arrays), item, what))
+        return _Layout(memories, count(first.shape) * item, 0, 0)
+    return _Layout(memories, *_strided(first, experts and not is_list(arrays), item, what))
 
 
 def set_part(tensor: int, name: str, part: Part, shape: Shape, numbers: Shape, device: Device) -> Any:
     """Gives a descriptor the memory of a part, to read. Returns what must live as long as the descriptor. numbers: as in
     set_numbers."""
     experts = len(shape) == 3
-    codes = _place(part.codes, experts, device, f"{name}.codes")
-    scales = _place(part.scales, experts, device, f"{name}.scales")
+    codes = _layout(part.codes, experts, device, f"{name}.codes")
+    scales = _layout(part.scales, experts, device, f"{name}.scales")
     number, keep = PARTS[name], None
     if is_list(part.codes) and codes.bytes:
         kind = kind_of(first_of(part.codes))
-        keep = [addresses_on([memory.address for memory in place.memories], kind, device) for place in (codes, scales)]
+        keep = [addresses_on([memory.address for memory in layout.memories], kind, device) for layout in (codes, scales)]
         check(
             lib.mxq_tensor_set_part_list(
                 tensor, number, len(codes.memories), keep[0].address, codes.bytes, keep[1].address, scales.bytes
@@ -119,14 +118,14 @@ def set_part(tensor: int, name: str, part: Part, shape: Shape, numbers: Shape, d
                 scales.bytes,
             )
         )
-    if codes.line or codes.expert or scales.line or scales.expert:
-        check(lib.mxq_tensor_set_strides(tensor, number, codes.line, codes.expert, scales.line, scales.expert))
+    if codes.line_stride or codes.expert_stride or scales.line_stride or scales.expert_stride:
+        check(lib.mxq_tensor_set_strides(tensor, number, codes.line_stride, codes.expert_stride, scales.line_stride, scales.expert_stride))
     set_numbers(tensor, name, part, numbers, device)
     return keep
 
 
 def set_numbers(tensor: int, name: str, part: Part, numbers: Shape, device: Device) -> None:
-    """Gives a descriptor what a part has beside codes and scales. numbers: the shape of an amax or a decode scale."""
+    """Gives a descriptor what a part has in addition to codes and scales. numbers: the shape of an amax or a decode scale."""
     if part.amax is not None:
         memory = float_memory(part.amax, f"{name}.amax", numbers, device)
         check(lib.mxq_tensor_set_amax(tensor, PARTS[name], memory.address or None, 4 * count(memory.shape)))

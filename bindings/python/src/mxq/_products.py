@@ -1,31 +1,18 @@
-"""Products: matmul, and grouped_matmul with one matrix for each group."""
-import sys
+"""The calls of products: of two matrices, and of one matrix for each group."""
 from typing import Any, NamedTuple, Optional, Tuple
 
 from . import _raw
 from ._arguments import array_argument
-from ._arrays import Device, count, kind_of, place, plain, plain_list
-from ._call import Call, Options, make_options, plain_tensor, verb
+from ._arrays import kind_of, plain, plain_list
+from ._call import Call, Options, make_options, plain_tensor
 from ._context import Context
 from ._groups import Groups, Padded, as_groups, group_count, set_groups
 from ._library import Error
-from ._names import FORMAT_OF_DTYPE, ITEM_BYTES, plain_dtype
+from ._memory import Device, count, device_name
+from ._names import FORMAT_OF_DTYPE, ITEM_BYTES
 from ._parts import is_list
 from ._qtensor import QTensor, Transposed
 from ._verbs import loose, padded_tensor, plain_output, result_dtype
-
-
-def _torch_follows(*operands: Any) -> bool:
-    """Whether torch must see the product as an operator: for a gradient, and inside of torch.compile and torch.func."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return False
-    flat = [each for x in operands for each in (x if isinstance(x, (list, tuple)) else (x,))]
-    if torch.compiler.is_compiling():
-        return any(isinstance(x, (torch.Tensor, QTensor, Transposed)) for x in flat)
-    if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
-        return any(isinstance(x, torch.Tensor) for x in flat)
-    return torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in flat)
 
 
 def folded(a: Any, b: Any) -> Tuple[Any, Optional[Tuple[int, ...]]]:
@@ -58,7 +45,7 @@ def _folded_out(out: Any, shape: Tuple[int, ...]) -> Any:
 
 
 class _Operand(NamedTuple):
-    """An operand as it stands in the product, op(A) or op(B), and the tensor beneath it, of which it may be the transpose."""
+    """An operand of the product, op(A) or op(B), and its tensor, of which it may be the transpose."""
 
     address: int
     keep: Any
@@ -76,7 +63,7 @@ def _operand(x: Any, what: str, groups: Any = None) -> _Operand:
     if transposed or isinstance(x, QTensor):
         q = x.base if transposed else x
         if groups is not None:
-            raise Error(f"groups were given beside a quantized {what}, which has its own; quantize it with groups")
+            raise Error(f"groups were given with a quantized {what}, which has its own; quantize it with groups")
         like = q._like
         handle = q._descriptor()
         return _Operand(handle.value, (q, handle), transposed, x.shape, q.dtype, q._device, q._kind, q.groups, like)
@@ -124,7 +111,7 @@ def _product(verb_name: str, a: _Operand, b: _Operand, shape: Tuple[int, ...], z
              context: Optional[Context], alpha: float = 1.0, beta: float = 0.0, accumulate: bool = False, bias: Any = None,
              exact_products: bool = False, sm_count: int = 0, implementation: Optional[str] = None) -> Call:
     if a.device != b.device:
-        raise Error(f"a is on {place(a.device)}, but b on {place(b.device)}; copy one of them")
+        raise Error(f"a is on {device_name(a.device)}, but b on {device_name(b.device)}; copy one of them")
     if out is None and (accumulate or beta != 0):
         raise Error("out is None, expected the array that accumulate or beta adds to")
     given = out is not None
@@ -149,64 +136,16 @@ def prepare_matmul(a: Any, b: Any, *, dtype: Any = None, out: Any = None, contex
     return call
 
 
-@verb(prepare_matmul)
-def matmul(a: Any, b: Any, *, dtype: Any = None, out: Any = None, alpha: float = 1.0, beta: float = 0.0, accumulate: bool = False,
-           bias: Any = None, exact_products: bool = False, sm_count: int = 0, implementation: Optional[str] = None,
-           context: Optional[Context] = None) -> Any:
-    """The product alpha a @ b (+ beta out + bias), as an array of `dtype`, by default that of a.
-
-    a, b: quantized tensors, or arrays. An `a` of more dimensions, such as (batch, tokens, inputs), is a matrix of its rows. Blocks
-    must lie along the contraction, so with x (tokens, inputs) and w (outputs, inputs):
-
-        y  = matmul(x, w.T)     rowwise parts of both
-        dx = matmul(dy, w)      the rowwise part of dy, the columnwise part of w
-        dw = matmul(dy.T, x)    columnwise parts of both
-
-    accumulate: adds to out, which then is float32. exact_products: no implementation that rounds small codes first.
-    torch: arrays and the bias have gradients; quantized tensors are constants. An `out` is refused where a gradient is wanted.
-    """
-    options: Any = dict(dtype=dtype, out=out, alpha=alpha, beta=beta, accumulate=accumulate, bias=bias, exact_products=exact_products,
-                        sm_count=sm_count, implementation=implementation, context=context)
-    if _torch_follows(a, b, bias, out):
-        from . import _torch_calls
-
-        return _torch_calls.matmul(a, b, **options)
-    return prepare_matmul(a, b, **options).run()
-
-
 def prepare_grouped_matmul(a: Any, b: Any, *, groups: Any = None, dtype: Any = None, out: Any = None,
                            context: Optional[Context] = None, **options: Any) -> Call:
     left, right = _operand(a, "a", groups), _operand(b, "b")
     if left.groups is None:
-        raise Error("a has no groups; quantize it with groups, or give groups beside an array")
-    along_contraction = left.transposed
-    if along_contraction:
+        raise Error("a has no groups; quantize it with groups, or give groups with an array")
+    if left.transposed:
         shape: Tuple[int, ...] = (group_count(left.groups), left.shape[-2], right.shape[-1])
     else:
         if len(right.shape) != 3:
             raise Error(f"b has shape {right.shape}, expected (groups, inputs, outputs): one matrix for each group")
         shape = (left.shape[-2], right.shape[-1])
-    zero = not along_contraction and loose(left.groups)
+    zero = not left.transposed and loose(left.groups)
     return _product("mxq_grouped_gemm", left, right, shape, zero, out, dtype, context, **options)
-
-
-@verb(prepare_grouped_matmul)
-def grouped_matmul(a: Any, b: Any, *, groups: Any = None, dtype: Any = None, out: Any = None, alpha: float = 1.0, beta: float = 0.0,
-                   accumulate: bool = False, bias: Any = None, exact_products: bool = False, sm_count: int = 0,
-                   implementation: Optional[str] = None, context: Optional[Context] = None) -> Any:
-    """One product for each group of rows, such as the tokens of each expert. x and dy have groups, w is (experts, outputs, inputs):
-
-        y  = grouped_matmul(x, w.mT)     (tokens, outputs)
-        dx = grouped_matmul(dy, w)       (tokens, inputs)
-        dw = grouped_matmul(dy.T, x)     (experts, outputs, inputs)
-
-    groups: those of an array a; a quantized tensor has its own. Rows that are in no group are zero. bias is (experts, outputs).
-    The other options are those of matmul.
-    """
-    options: Any = dict(groups=groups, dtype=dtype, out=out, alpha=alpha, beta=beta, accumulate=accumulate, bias=bias,
-                        exact_products=exact_products, sm_count=sm_count, implementation=implementation, context=context)
-    if _torch_follows(a, b, bias, out):
-        from . import _torch_calls
-
-        return _torch_calls.grouped_matmul(a, b, **options)
-    return prepare_grouped_matmul(a, b, **options).run()

@@ -1,83 +1,17 @@
 """Quantized tensors: codes and scales of one or two parts, and the descriptor that tells the library of them."""
 import ctypes
 import functools
-from typing import Any, Dict, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
-from . import _raw
-from ._arrays import Device, HOST, count, kind_of, memory_keys, place
-from ._groups import Groups, as_groups, group_count, set_groups
+from ._arrays import kind_named, kind_of, memory_keys
+from ._descriptors import Sizes, Spec, describe, make_spec, number_shape, part_sizes, sizes_without_groups, used_before
+from ._groups import Groups, as_groups
 from ._library import Error, Handle, Idle, check, lib
-from ._names import CODE_DTYPES, FORMATS, PARTS, SCALINGS, default_scaling, plain_dtype, quantized_format, scale_dtype, value_of
-from ._operators import Operators
-from ._parts import Part, Shape, array_bytes, as_part, check_part, first_of, float_array, is_list, set_numbers, set_part
-from ._shapes import code_shape, scale_shape, stored_rows
-
-
-_destroy = lib.mxq_tensor_destroy
-
-
-class Spec(NamedTuple):
-    """What a quantized tensor is, without its memory."""
-
-    format: str
-    scaling: str
-    swizzled: bool = False
-    scope: str = "tensor"
-    scale_max: int = 448
-
-
-def checked_spec(format: str, scaling: Optional[str], swizzled: bool, scope: str, scale_max: int) -> Spec:
-    quantized_format(format)
-    scaling = scaling or default_scaling(format)
-    value_of("mxq_scaling", scaling, "scaling")
-    value_of("mxq_scope", scope, "scope")
-    return Spec(format, scaling, bool(swizzled), scope, scale_max)
-
-
-make_spec = functools.lru_cache(maxsize=256)(checked_spec)  # torch.compile wants the function itself
-
-
-def new_tensor(format: int, shape: Shape, idle: Optional[Idle] = None) -> Handle:
-    """A descriptor of a 2-D or 3-D tensor. idle: where it goes when it is not needed any more."""
-    handle = ctypes.c_void_p()
-    if len(shape) == 2:
-        check(lib.mxq_tensor_create_2d(format, shape[0], shape[1], ctypes.byref(handle)))
-    elif len(shape) == 3:
-        check(lib.mxq_tensor_create_3d(format, shape[0], shape[1], shape[2], ctypes.byref(handle)))
-    else:
-        raise Error(f"shape is {shape}, expected (rows, cols) or (experts, rows, cols)")
-    return Handle(handle.value or 0, _destroy, idle)
-
-
-@functools.lru_cache(maxsize=256)
-def _idle_plain(format: int, shape: Shape) -> Idle:
-    return Idle()
-
-
-def plain_descriptor(format: int, shape: Shape) -> Handle:
-    """A descriptor of a plain tensor, new or used before. The caller sets its memory, and nothing else."""
-    idle = _idle_plain(format, shape)
-    try:
-        return Handle(idle.pop(), _destroy, idle)
-    except IndexError:
-        return new_tensor(format, shape, idle)
-
-
-def describe(spec: Spec, shape: Shape, groups: Optional[Groups], device: Device, idle: Optional[Idle] = None) -> Handle:
-    """A descriptor without memory."""
-    handle = new_tensor(FORMATS[spec.format], shape, idle)
-    tensor = handle.value
-    if spec.scaling != default_scaling(spec.format):
-        check(lib.mxq_tensor_set_scaling(tensor, SCALINGS[spec.scaling]))
-    if spec.scope != "tensor":
-        check(lib.mxq_tensor_set_scope(tensor, _raw.FAMILIES["mxq_scope"][spec.scope]))
-    if spec.scale_max != 448:
-        check(lib.mxq_tensor_set_scale_max(tensor, spec.scale_max))
-    if groups is not None:
-        set_groups(tensor, groups, device)
-    if spec.swizzled:
-        check(lib.mxq_tensor_set_swizzled(tensor, 1))
-    return handle
+from ._memory import Device, Shape, count, device_name
+from ._names import CODE_DTYPES, PARTS, plain_dtype, scale_dtype
+from ._operators import Functions, Operators
+from ._parts import Part, array_bytes, as_part, check_part, first_of, float_array, is_list, set_numbers, set_part
+from ._views import experts, on_device
 
 
 class QTensor(Operators):
@@ -145,9 +79,9 @@ class QTensor(Operators):
         numbers, keep = number_shape(spec, shape, self._groups), []
         for name, part in self._parts.items():
             if self._groups is None:
-                sizes = _sizes_without_groups(spec, shape, name)
+                sizes = sizes_without_groups(spec, shape, name)
             else:
-                sizes = _sizes(handle.value, spec, shape, name, True)
+                sizes = part_sizes(handle.value, spec, shape, name, True)
             check_part(spec.format, shape, name, part, {"codes": sizes.codes, "scales": sizes.scales}, spec.swizzled)
             keep.append(set_part(handle.value, name, part, shape, numbers, device))
         handle.keep = keep
@@ -155,6 +89,9 @@ class QTensor(Operators):
 
     def _forget_descriptor(self) -> None:
         self._described = None
+
+    def _each_array(self) -> List[Any]:
+        return [array for arrays in self._arrays for array in (arrays if is_list(arrays) else [arrays])]
 
     @property
     def _like(self) -> Any:
@@ -217,7 +154,7 @@ class QTensor(Operators):
     def device(self) -> str:
         """ "cpu", or "cuda:0" with the ordinal."""
         self._descriptor()
-        return place(self._device)
+        return device_name(self._device)
 
     @property
     def ndim(self) -> int:
@@ -248,15 +185,20 @@ class QTensor(Operators):
     def to(self, device: Any) -> "QTensor":
         """The tensor on a device of torch, such as "cuda:1"; itself where it is there already. The type that it was quantized
         from is its dtype; requantize changes the format."""
-        from ._views import to_device
-
-        return to_device(self, device)
+        parts = {name: on_device(part, device) for name, part in self._parts.items()}
+        groups = self._groups and self._groups._replace(ends=on_device(self._groups.ends, device))
+        out = QTensor(self._spec, self._shape, groups, parts, self.dtype, self._device, self._kind)
+        if all(new is old for new, old in zip(out._each_array(), self._each_array())):
+            return self
+        out._descriptor()
+        return out
 
     def __getitem__(self, index: Any) -> "QTensor":
         """A view of an expert, q[i], or of some, q[i:j], of a tensor of three dimensions. Nothing is copied."""
-        from ._views import experts
-
-        return experts(self, index)
+        shape, parts = experts(self._spec, self._shape, self._parts, index)
+        out = QTensor(self._spec, shape, None, parts, self.dtype, self._device, self._kind)
+        out._descriptor()
+        return out
 
     @property
     def T(self) -> "Transposed":
@@ -272,9 +214,7 @@ class QTensor(Operators):
 
     def dequantize(self, dtype: Any = None, *, part: Optional[str] = None, undo_hadamard: bool = True, out: Any = None) -> Any:
         """The values as an array of `dtype`, by default what was quantized: mxq.dequantize(self, dtype, ...)."""
-        from ._verbs import dequantize
-
-        return dequantize(self, dtype, part=part, undo_hadamard=undo_hadamard, out=out)
+        return Functions.dequantize(self, dtype, part=part, undo_hadamard=undo_hadamard, out=out)
 
     def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
         """The values for numpy.asarray(self), of host memory."""
@@ -290,11 +230,7 @@ class QTensor(Operators):
 
     def sqnr(self, x: Any, part: Optional[str] = None) -> float:
         """Decibels between x and what was lost of it: 20 dB are a tenth of the signal, 40 dB a hundredth."""
-        kind = kind_of(x, "x")
-        shape = tuple(kind.memory(x, "x").shape)
-        if shape != self.shape:
-            raise Error(f"x has shape {shape}, expected {self.shape}, that of the tensor")
-        return float(kind.sqnr(x, self.dequantize("float32", part=part)))
+        return Functions.sqnr(self, x, part)
 
     def __repr__(self) -> str:
         text = ctypes.create_string_buffer(512)
@@ -302,16 +238,14 @@ class QTensor(Operators):
         lib.mxq_tensor_describe(handle.value, text, len(text))
         elements = count(self.shape)
         bits = f", {8 * self.nbytes / elements:.4g} bits an element" if elements else ""
-        return f"QTensor({text.value.decode()}, {self._kind.name} on {place(self._device)}{bits})"
+        return f"QTensor({text.value.decode()}, {self._kind.name} on {device_name(self._device)}{bits})"
 
     def __getstate__(self) -> Tuple[Any, ...]:
         return (self.spec, self.shape, self.groups, self.parts, self.dtype, self._device, self._kind.name)
 
     def __setstate__(self, state: Tuple[Any, ...]) -> None:
-        from importlib import import_module
-
         spec, shape, groups, parts, dtype, device, kind = state
-        self.__init__(spec, shape, groups, parts, dtype, device, import_module(f"mxq._kind_{kind}"))  # type: ignore[misc]
+        self.__init__(spec, shape, groups, parts, dtype, device, kind_named(kind))  # type: ignore[misc]
 
 
 class Transposed(Operators):
@@ -336,53 +270,7 @@ class Transposed(Operators):
         return f"{self.base!r}.T"
 
 
-class _Sizes(NamedTuple):
-    """Shapes and bytes of the arrays of a part."""
-
-    codes: Shape
-    scales: Shape
-    code_bytes: int
-    scale_bytes: int
-    amax_bytes: int
-    scale_type: str
-
-
-def _stored_rows(tensor: int, shape: Shape, part: str) -> int:
-    """The rows of a part of a described tensor, with the padding of its groups."""
-    rowwise, columnwise, type_, groups = ctypes.c_int32(), ctypes.c_int32(), ctypes.c_int32(), ctypes.c_int32()
-    ends, size = ctypes.c_void_p(), ctypes.c_uint64()
-    check(lib.mxq_tensor_get_group_alignment(tensor, rowwise, columnwise))
-    check(lib.mxq_tensor_get_groups(tensor, ends, size, type_, groups))
-    return stored_rows(shape[-2], groups.value, (rowwise if part == "rowwise" else columnwise).value)
-
-
-def _sizes(tensor: int, spec: Spec, shape: Shape, part: str, grouped: bool) -> _Sizes:
-    """What the library says that a part of a described tensor needs."""
-    codes, scales, amax = ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_uint64()
-    check(lib.mxq_tensor_required_bytes(tensor, PARTS[part], codes, scales))
-    if spec.format == "nvfp4":
-        check(lib.mxq_tensor_required_amax_bytes(tensor, PARTS[part], amax))
-    codes_shape = code_shape(spec.format, shape, part, _stored_rows(tensor, shape, part) if grouped else None)
-    flat = spec.swizzled or (grouped and spec.scaling in ("32x32", "128x128"))
-    scales_shape = scale_shape(spec.format, shape, part, spec.scaling, flat, scales.value, codes_shape)
-    scale_type = "float32" if spec.format.startswith("fp8") else "uint8"
-    return _Sizes(codes_shape, scales_shape, codes.value, scales.value, amax.value, scale_type)
-
-
-@functools.lru_cache(maxsize=1024)
-def _sizes_without_groups(spec: Spec, shape: Shape, part: str) -> _Sizes:
-    described = describe(spec, shape, None, HOST)
-    return _sizes(described.value, spec, shape, part, False)
-
-
-def number_shape(spec: Spec, shape: Shape, groups: Optional[Groups]) -> Shape:
-    """The shape of an amax, a decode scale or a quantization scale: one number, or one for each expert or group."""
-    if spec.scope == "tensor":
-        return (1,)
-    return (shape[0],) if len(shape) == 3 else (1,) if groups is None else (group_count(groups),)
-
-
-def _new_part(tensor: int, name: str, sizes: _Sizes, kind: Any, device: Device, amax: Any = None, hadamard: Optional[int] = None,
+def _new_part(tensor: int, name: str, sizes: Sizes, kind: Any, device: Device, amax: Any = None, hadamard: Optional[int] = None,
               numbers: Shape = (1,)) -> Part:
     """A part with memory of its own, of which the descriptor is told. amax: one that is given, of the shape `numbers`."""
     codes, scales = kind.empty(sizes.codes, "uint8", device), kind.empty(sizes.scales, sizes.scale_type, device)
@@ -406,7 +294,7 @@ def allocate(spec: Spec, shape: Shape, parts: Tuple[str, ...], groups: Optional[
     handle, numbers = describe(spec, shape, groups, device), number_shape(spec, shape, groups)
     made = {}
     for name in parts:
-        sizes = _sizes(handle.value, spec, shape, name, True) if groups is not None else _sizes_without_groups(spec, shape, name)
+        sizes = part_sizes(handle.value, spec, shape, name, True) if groups is not None else sizes_without_groups(spec, shape, name)
         if not codes:
             sizes = sizes._replace(codes=(0,), code_bytes=0)
         made[name] = _new_part(handle.value, name, sizes, kind, device, amax, hadamard.get(name), numbers)
@@ -419,7 +307,7 @@ class _Recipe:
     __slots__ = ("sizes", "idle")
 
     def __init__(self, spec: Spec, shape: Shape, parts: Tuple[str, ...]):
-        self.sizes = [(name, _sizes_without_groups(spec, shape, name)) for name in parts]
+        self.sizes = [(name, sizes_without_groups(spec, shape, name)) for name in parts]
         self.idle = Idle()
 
 
@@ -431,9 +319,6 @@ def allocate_plainly(spec: Spec, shape: Shape, parts: Tuple[str, ...], dtype: st
     """Allocates a tensor without groups, transform and amax that is given, and tells its descriptor. That may have served another
     one before, so the caller adds nothing to it."""
     recipe = _recipe(spec, shape, parts)
-    try:
-        handle = Handle(recipe.idle.pop(), _destroy, recipe.idle)
-    except IndexError:
-        handle = describe(spec, shape, None, device, recipe.idle)
+    handle = used_before(recipe.idle) or describe(spec, shape, None, device, recipe.idle)
     made = {name: _new_part(handle.value, name, sizes, kind, device) for name, sizes in recipe.sizes}
     return QTensor(spec, shape, None, made, dtype, device, kind, handle), handle

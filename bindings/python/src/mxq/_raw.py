@@ -82,9 +82,9 @@ MXQ_SCALING_1X128 = 3
 MXQ_SCALING_128X128 = 4
 # NVFP4 (default): 16 neighbours along the part's contraction
 MXQ_SCALING_1X16 = 5
-# NVFP4: square tiles, their scale stored for each of the 16 lines
+# NVFP4: square tiles, their scale stored for each of the 16 rows of codes
 MXQ_SCALING_16X16 = 6
-# MX, FP8: a whole line of the part: a row (rowwise), a column (columnwise); with groups the
+# MX, FP8: a whole row (rowwise) or column (columnwise) of the matrix; with groups the
 # group's part of a column
 MXQ_SCALING_ROW = 7
 # FP8 (default): the whole tensor, or an expert or group of it
@@ -154,7 +154,7 @@ MXQ_BOUND_EXACT_PRODUCTS = 1
 MXQ_BOUND_FP8_TENSOR_CORES = 2
 # the same, after MX operands were given wider scales, which rounds small codes
 MXQ_BOUND_REBASED = 3
-# the same, but blocks far below those beside them keep scales of their own
+# the same, but blocks far below their neighbours keep scales of their own
 MXQ_BOUND_REBASED_GUARDED = 4
 # products of two codes are exact; not measured: how FP8 and FP4 tensor cores sum
 MXQ_BOUND_BLACKWELL_TENSOR_CORES = 5
@@ -260,8 +260,8 @@ FAMILIES = {
 # Takes one line of the log, without a newline. The text is valid during the call.
 mxq_log_callback = CFUNCTYPE(None, c_void_p, c_int32, c_char_p)
 # A host's own way to run tasks on its threads: calls task(data, index) for each index from 0 to count - 1, on any threads, in
-# any order, at once or one after another, and returns when all calls have returned. It may leave tasks out: the calling thread
-# then does the work. It must not throw.
+# any order, concurrently or one after another, and returns when all calls have returned. It may leave tasks out: the calling
+# thread then does the work. It must not throw.
 mxq_task = CFUNCTYPE(None, c_void_p, c_int32)
 mxq_parallel_for = CFUNCTYPE(None, c_void_p, c_int32, mxq_task, c_void_p)
 
@@ -294,8 +294,8 @@ PROTOTYPES = {
     # Gives the lines up to `level` to the callback instead of writing them to stderr; MXQ_LOG then means nothing. It holds for the
     # whole process, as MXQ_LOG does and stderr is: a program has one log, whichever of its parts use the library. The callback is
     # called by the thread that calls a verb, before its work begins and while no lock is held, so that it may call the library;
-    # lines of its own calls come to it as well. Several threads may call it at once. A call that began before may still use the
-    # callback that was set before. NULL with MXQ_LOG_OFF and NULL (default): lines go to stderr as MXQ_LOG says.
+    # lines of its own calls come to it as well. Several threads may call it concurrently. A call that began before may still use
+    # the callback that was set before. NULL with MXQ_LOG_OFF and NULL (default): lines go to stderr as MXQ_LOG says.
     # mxq_set_log_callback(callback, level, user)
     "mxq_set_log_callback": (c_int32, [mxq_log_callback, c_int32, c_void_p]),
     # Name of a format, "mxfp8_e4m3"; NULL for an unknown one. Static storage.
@@ -325,7 +325,7 @@ PROTOTYPES = {
     # Runs the work of the CPU backend on threads of the host: the context starts none. parallel_for gets `user`, and a count of 2
     # up to the number of mxq_context_options_set_threads. It is called by the thread that calls a verb, once or more for a call,
     # and not at all for little work or in a forked child, where the calling thread does the work. When several threads call verbs,
-    # it is called by several threads at once; tasks never wait for one another. It must be callable as long as the context lives.
+    # several threads call it concurrently; tasks never wait for one another. It must be callable as long as the context lives.
     # The bytes, products too, are the same for any pool. Cannot be combined with threads of its own: the setter that is called
     # second is refused. NULL with NULL (default): the library's threads.
     # mxq_context_options_set_parallel_for(options, parallel_for, user)
@@ -384,8 +384,8 @@ PROTOTYPES = {
     "mxq_tensor_set_swizzled": (c_int32, [c_void_p, c_int32]),
     # Elements from one row to the next, at least cols (default cols). For plain tensors; the codes and scales of quantized ones
     # have mxq_tensor_set_strides. Nothing behind the last row's cols is touched: the tensor has (experts * rows - 1) * row stride
-    # + cols elements, none if it is empty. Tensors of equal strides in bytes may lie side by side in one buffer, column range
-    # beside column range: only shared elements overlap.
+    # + cols elements, none if it is empty. Tensors of equal strides in bytes may be column ranges of one buffer: only shared
+    # elements overlap.
     # mxq_tensor_set_row_stride(tensor, elements)
     "mxq_tensor_set_row_stride": (c_int32, [c_void_p, c_int64]),
     # Data of a plain tensor. `bytes` is how much may be accessed from `data`. NULL with 0 clears the pointer. NULL with more is
@@ -396,11 +396,11 @@ PROTOTYPES = {
     # and each replaces the other.
     # mxq_tensor_set_const_data(tensor, data, bytes)
     "mxq_tensor_set_const_data": (c_int32, [c_void_p, c_void_p, c_uint64]),
-    # Data of a plain tensor as one address for each expert, for experts that do not lie in one piece, as in a checkpoint that has
+    # Data of a plain tensor as one address for each expert, for experts that are not contiguous, as in a checkpoint that has
     # a tensor for each, or as halves of larger tensors. `data` is an array of `count` addresses in memory of the context's device;
     # `count` is the number of experts, and each address has `bytes` bytes from there on: rows one row stride apart, and no stride
     # between experts. mxq_tensor_required_bytes then tells the bytes of one expert, and mxq_tensor_total_bytes still those of all
-    # in one piece. The array must stay until the work is done. Experts without rows have addresses too. Such data are only read,
+    # together. The array must stay until the work is done. Experts without rows have addresses too. Such data are only read,
     # by mxq_quantize, mxq_amax, mxq_convert and products; verbs refuse to write them (INVALID_ARGUMENT). All implementations of
     # the CPU take a list; others decline by name in the plan, and on CUDA none takes one yet. It replaces mxq_tensor_set_data and
     # mxq_tensor_set_memory, and the other way round. 3-D tensors only; a NULL array with 0 bytes serves queries.
@@ -409,7 +409,7 @@ PROTOTYPES = {
     # Codes and scales of one part of a quantized tensor, each with its byte extent. The part is then declared: a quantize
     # into this tensor writes it, and writes both from one read of the input where both are declared. NULL pointers
     # with 0 bytes declare a part for sizes and queries, which need no memory. While no part is declared, a query assumes the
-    # part that it needs (rowwise where either would do). A verb that only reads the tensor writes neither, so that both may lie
+    # part that it needs (rowwise where either would do). A verb that only reads the tensor writes neither, so that both may be
     # in memory that is mapped for reading. An extent may be larger than needed; whether the bytes are those of the scaling and
     # the layout that were set, the library cannot see.
     # mxq_tensor_set_part(tensor, part, codes, code_bytes, scales, scale_bytes)
@@ -418,29 +418,29 @@ PROTOTYPES = {
     # mxq_tensor_set_part, and each replaces the other.
     # mxq_tensor_set_const_part(tensor, part, codes, code_bytes, scales, scale_bytes)
     "mxq_tensor_set_const_part": (c_int32, [c_void_p, c_int32, c_void_p, c_uint64, c_void_p, c_uint64]),
-    # Codes and scales of a part as one address for each expert, for experts that do not lie in one piece, as in a checkpoint that
+    # Codes and scales of a part as one address for each expert, for experts that are not contiguous, as in a checkpoint that
     # has a tensor for each. `codes` and `scales` are arrays of `count` addresses in memory of the context's device; `count` is the
     # number of experts, and each address has code_bytes or scale_bytes from there on. mxq_tensor_required_bytes then tells the
-    # bytes of one expert, and mxq_tensor_total_bytes still those of all in one piece. Both arrays must stay until the work is
-    # done. Line strides are those of each expert; there are no expert strides. TENSOR scales need MXQ_SCOPE_EXPERT; the amax or
+    # bytes of one expert, and mxq_tensor_total_bytes still those of all together. Both arrays must stay until the work is
+    # done. Row strides are those of each expert; there are no expert strides. TENSOR scales need MXQ_SCOPE_EXPERT; the amax or
     # decode scales of NVFP4 stay one array. Experts without rows have addresses too. Such a part is only read, by
     # mxq_dequantize, mxq_requantize and products; verbs refuse to write it (INVALID_ARGUMENT). All implementations of the CPU take
     # a list; others decline by name in the plan, and on CUDA none takes one yet. It replaces mxq_tensor_set_part and
     # mxq_tensor_set_memory, and the other way round. 3-D tensors only; NULL arrays with 0 bytes serve queries.
     # mxq_tensor_set_part_list(tensor, part, count, codes, code_bytes, scales, scale_bytes)
     "mxq_tensor_set_part_list": (c_int32, [c_void_p, c_int32, c_int64, c_void_p, c_uint64, c_void_p, c_uint64]),
-    # Distances in bytes inside of a part that is a piece of something larger: from one line of codes to the next, from one
-    # expert's codes to the next expert's, from one row of the compact scales to the next, and from one expert's scales to the
-    # next expert's. 0 (default): one after another; experts then are as many line strides apart as they have lines. Columns
-    # [k, k + K) of rowwise MXFP8 weights (N, K_all), k and K_all multiples of 32, are read where they lie with their addresses
-    # moved by k codes and k / 32 scales and with the strides (K_all, 0, K_all / 32, 0); of MXFP4 weights with k / 2 and K_all / 2
-    # for the codes. Where K_all is no multiple of 32, rows of scales are ceil(K_all / 32) bytes apart. `gate` beside `up` in codes
-    # (experts, 2 N, K) has an expert stride of 2 N K. Nothing looks at whether lines of different experts overlap, since
-    # they are only read. A stride is at least one line, and a multiple of 4 for fp32 scales; it is compared with the scaling, the
-    # layout and the scope that the tensor has, so set those before strides. Lines of different experts may alternate. What lies
-    # between lines is not touched. mxq_tensor_required_bytes counts from the first line to the end of the last.
+    # Strides in bytes of a part that is a slice of something larger: from one row of codes (code_line) and from one row of the
+    # compact scales (scale_line) to the next, and from one expert's codes and scales to the next expert's. Rows of a columnwise
+    # part are its K-major rows, one for each column. 0 (default): contiguous; experts then follow their rows. Columns [k, k + K)
+    # of rowwise MXFP8 weights (N, K_all), k and K_all multiples of 32, are read in place, with their addresses moved by k codes
+    # and k / 32 scales and with the strides (K_all, 0, K_all / 32, 0); of MXFP4 weights with k / 2 and K_all / 2 for the codes.
+    # Where K_all is no multiple of 32, rows of scales are ceil(K_all / 32) bytes apart. `gate` of a `gate_up` in codes (experts, 2
+    # N, K) has an expert stride of 2 N K. Rows of different experts may overlap, since they are only read. A stride is at least
+    # one row, and a multiple of 4 for fp32 scales; it is compared with the scaling, the layout and the scope that the tensor has,
+    # so set those before strides. Rows of different experts may alternate. Bytes between rows are not touched.
+    # mxq_tensor_required_bytes counts from the first row to the end of the last.
     #
-    # Swizzled and TENSOR scales have no line stride; TENSOR ones have an expert stride with MXQ_SCOPE_EXPERT. 2-D tensors have no
+    # Swizzled and TENSOR scales have no row stride; TENSOR ones have an expert stride with MXQ_SCOPE_EXPERT. 2-D tensors have no
     # expert strides, and groups none at all (INVALID_ARGUMENT). Parts with strides are only read, by mxq_dequantize,
     # mxq_requantize, the products and, but not from a list, mxq_swizzle_scales and mxq_unswizzle_scales. All implementations of
     # the CPU take them; others decline by name in the plan, and on CUDA none takes strides yet. No verb writes such a part
@@ -485,13 +485,14 @@ PROTOTYPES = {
     # Two tensors of a call have the same groups where type and count are equal and ends is the same address. On a CPU context
     # ends may also be two arrays of equal values, which the verb compares and a query, which reads no memory, takes for equal.
     #
-    # Compact scales follow the codes. Square tiles (but NVFP4's) restart at each group: tile row sum over h < g of ceil(m_h /
-    # t). Columnwise ROW scales are (count, cols). Swizzled scales of a group are a matrix of their own, of its rows or, for the
-    # columnwise part, of cols lines, in tiles as ever; they follow those of the group before, and all their bytes are written.
+    # Compact scales follow the codes. Square tiles (but NVFP4's) restart at each group: tile row sum over h < g of ceil(m_h / t).
+    # Columnwise ROW scales are (count, cols). Swizzled scales of a group are a matrix of their own, of its rows or, for the
+    # columnwise part, of cols rows of codes, in tiles as ever; they follow those of the group before, and all their bytes are
+    # written.
     # mxq_tensor_set_groups(tensor, ends, bytes, ends_type, count)
     "mxq_tensor_set_groups": (c_int32, [c_void_p, c_void_p, c_uint64, c_int32, c_int32]),
     # 1: every row belongs to a group, so the last end must be `rows`; a call refuses other ends where the host can read them:
-    # on a CPU context, and those of mxq_tensor_set_host_ends. It finds starts or sizes that were given in place of ends. 0
+    # on a CPU context, and those of mxq_tensor_set_host_ends. It finds starts or sizes that were given instead of ends. 0
     # (default): rows may follow the last end. Stays when the groups change; without groups it means nothing. 2-D tensors only.
     # mxq_tensor_set_groups_cover_rows(tensor, cover)
     "mxq_tensor_set_groups_cover_rows": (c_int32, [c_void_p, c_int32]),
@@ -523,8 +524,8 @@ PROTOTYPES = {
     # Bytes that the amax of a part takes; 0 for a format without amax.
     # mxq_tensor_required_amax_bytes(tensor, part, bytes)
     "mxq_tensor_required_amax_bytes": (c_int32, [c_void_p, c_int32, POINTER(c_uint64)]),
-    # NVFP4: the decode scale amax / (6 * scale_max) of a part, as checkpoints store it. Verbs that read the part use it in
-    # place of the amax; a part that has one of the two refuses the other. A quantize into the part refuses it: it needs an amax.
+    # NVFP4: the decode scale amax / (6 * scale_max) of a part, as checkpoints store it. Verbs that read the part use it
+    # instead of the amax; a part that has one of the two refuses the other. A quantize into the part refuses it: it needs an amax.
     # As many as amaxes, on the device. NULL clears it.
     # mxq_tensor_set_decode_scale(tensor, part, scale, bytes)
     "mxq_tensor_set_decode_scale": (c_int32, [c_void_p, c_int32, c_void_p, c_uint64]),
@@ -721,8 +722,8 @@ PROTOTYPES = {
     # remain. 0 (default): the best implementation.
     # mxq_gemm_options_set_exact_products(options, exact)
     "mxq_gemm_options_set_exact_products": (c_int32, [c_void_p, c_int32]),
-    # Leaves multiprocessors of a GPU to other work, such as communication on another stream: the product takes at most `count` of
-    # them, 1 to 1024; 0 (default): all. D keeps its bound; where multiprocessors share a sum, its bits may be others. Who cannot
+    # Leaves SMs of a GPU to other work, such as communication on another stream: the product takes at most `count` of
+    # them, 1 to 1024; 0 (default): all. D keeps its bound; where SMs share a sum, its bits may be others. Who cannot
     # keep to it declines; cuBLASLt takes it as the target of its choice. A CPU context refuses it (UNSUPPORTED).
     # mxq_gemm_options_set_sm_count(options, count)
     "mxq_gemm_options_set_sm_count": (c_int32, [c_void_p, c_int32]),
@@ -759,7 +760,8 @@ PROTOTYPES = {
     # mxq_plan_implementation(plan)
     "mxq_plan_implementation": (c_char_p, [c_void_p]),
     # Why this implementation would run: "" for the best one of all; "name: reason; name, name: reason" for the better ones of the
-    # context's device type that declined; or who asked for it; and if b is read across. Lives as long as the plan; "" for NULL.
+    # context's device type that declined; or who asked for it; and whether b is read transposed. Lives as long as the plan; "" for
+    # NULL.
     # mxq_plan_reason(plan)
     "mxq_plan_reason": (c_char_p, [c_void_p]),
     # Bytes of workspace that the verb needs, at an address that is a multiple of 256. Its content does not matter before the
@@ -847,7 +849,7 @@ PROTOTYPES = {
     # Copy the scales of in (compact) to out (swizzled), or back. Both have the same format, scaling and shape, declare the same
     # parts with the same Hadamard transforms, and with groups have the same groups and alignments. Codes are neither read nor
     # written, so their pointers may be NULL. Every byte of out's scales is written, padding as 0 (of groups with rows every byte
-    # of their tiles, of others compact columnwise ROW scales, as 0). A coarser tile's or line's byte is read where it begins.
+    # of their tiles, of others compact columnwise ROW scales, as 0). A coarser tile's or row's byte is read where it begins.
     # mxq_swizzle_scales(context, options, in, out, workspace, workspace_bytes, stream)
     "mxq_swizzle_scales": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_uint64, c_void_p]),
     # See mxq_swizzle_scales.
@@ -862,20 +864,20 @@ PROTOTYPES = {
     # Multiplies: D = alpha op(A) op(B) + beta D + bias, by default D = op(A) op(B); on Hopper GPUs it rounds small codes of MX
     # operands first (MXQ_BOUND_REBASED, MXQ_BOUND_REBASED_GUARDED), unless mxq_gemm_options_set_exact_products or
     # mxq_gemm_options_set_implementation asks for another implementation. A and B have any formats, scalings and scale layouts
-    # with the same block along the contraction: two MX formats (32), NVFP4 (16), FP8 with 128-wide blocks, FP8 with ROW or
-    # TENSOR scales. An FP8 A also goes with a B of MX or NVFP4. Either or both may be plain: on a CUDA context BF16 beside any of
-    # them, F16 on both sides, or F16 as A beside a quantized B; on a CPU context F32, F16 and BF16 beside any. Other pairs are
-    # UNSUPPORTED. Parts with different Hadamard transforms, or of which one has none, are refused (INVALID_ARGUMENT). D is F32, F16
-    # or BF16, row-major with a row stride. The part that is read follows from the transposes, which are (N,T) by default; a plain operand has its rows for all.
-    # With M tokens, K inputs and N outputs of a layer:
+    # with the same block along the contraction: two MX formats (32), NVFP4 (16), FP8 with 128-wide blocks, FP8 with ROW or TENSOR
+    # scales. An FP8 A also goes with a B of MX or NVFP4. Either or both may be plain: on a CUDA context BF16 with any of them, F16
+    # on both sides, or F16 as A with a quantized B; on a CPU context F32, F16 and BF16 with any. Other pairs are UNSUPPORTED.
+    # Parts with different Hadamard transforms, or of which one has none, are refused (INVALID_ARGUMENT). D is F32, F16 or BF16,
+    # row-major with a row stride. The part that is read follows from the transposes, which are (N,T) by default; a plain operand
+    # serves them all. With M tokens, K inputs and N outputs of a layer:
     #
     #     case     A           part read     B           part read     D          use
     #     (N,T)    (M, K)      rowwise       (N, K)      rowwise       (M, N)     forward:          y  = x w^T
     #     (N,N)    (M, N)      rowwise       (N, K)      columnwise    (M, K)     input gradient:   dx = dy w
     #     (T,N)    (M, N)      columnwise    (M, K)      columnwise    (N, K)     weight gradient:  dw = dy^T x
     #
-    # (T,T) works too, with A columnwise and B rowwise. In (N,N), a B that declares no columnwise part is read across the lines of
-    # its rowwise one, and mxq_plan_reason says so; a CUDA context refuses FP8 with ROW or 1X128 scales there (UNSUPPORTED), since
+    # (T,T) works too, with A columnwise and B rowwise. In (N,N), the rowwise part of a B that declares no columnwise one is read
+    # transposed, and mxq_plan_reason says so; a CUDA context refuses FP8 with ROW or 1X128 scales there (UNSUPPORTED), since
     # they multiply no sum. A contraction of 0 numbers gives a sum of 0.
     #
     # The error of every element keeps a bound, by the class that mxq_plan_bound gives:
@@ -893,7 +895,7 @@ PROTOTYPES = {
     #                        scale, its largest. The scales of two tiles that meet count as fp32 scales: one very large scale in
     #                        a tile of B (128 columns of D by 128 of L) or of A (a row by 128 of L) can make Inf and NaN of all
     #                        that the tile meets; mxq_gemm_options_set_exact_products takes another implementation.
-    #     REBASED_GUARDED    c as there, and the conditions of EXACT_PRODUCTS. Codes move to the largest scale of a line of B or of
+    #     REBASED_GUARDED    c as there, and the conditions of EXACT_PRODUCTS. Codes move to the largest scale of a row of B or of
     #                        128 codes, except those of blocks 2^10 below it: R is at most about 2^-9 of a block's largest value.
     #     BLACKWELL_TENSOR_CORES   FP8 and FP4 tensor cores of compute capability 10.0 and later. The same as FP8_TENSOR_CORES, but
     #                        nobody has measured it yet: NVIDIA does not say how many bits their sums keep.

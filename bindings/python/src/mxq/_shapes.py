@@ -1,7 +1,7 @@
-"""Shapes of the arrays of a part, in the words of the header: codes (lines, bytes of a line) and scales."""
+"""Shapes of the arrays of a part, in the words of the header: codes (lines, line bytes) and scales."""
 from typing import Optional, Tuple
 
-from ._arrays import count
+from ._memory import count
 from ._names import scale_dtype
 
 _TILES = {"32x32": 32, "128x128": 128}

@@ -1,19 +1,17 @@
 """Products of torch tensors through the operators, as mxq.matmul, mxq.torch.matmul and the operator @ make them."""
 import contextlib
-import operator
 from typing import Any, Optional
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from ._arrays import CUDA
 from ._context import Context, context_for
 from ._groups import Groups
 from ._library import Error
+from ._memory import CUDA
 from ._names import plain_dtype
 from ._products import folded
-from ._products import matmul as any_matmul
 from ._qtensor import QTensor, Transposed
 from ._torch_pack import Packed, device_of, pack
 from ._torch_products import grouped_matmul_op, matmul_op
@@ -29,7 +27,7 @@ def matmul(a: Any, b: Any, *, dtype: Any = None, out: Any = None, alpha: float =
     _check_gradient("b", b, "a", a)
     left, right = pack(a, "a"), pack(b, "b")
     with _entered(context, left):
-        y: Tensor = matmul_op(left.tensors, left.line, left.shape, right.tensors, right.line, right.shape, bias, _dtype(dtype, a),
+        y: Tensor = matmul_op(left.tensors, left.text, left.shape, right.tensors, right.text, right.shape, bias, _dtype(dtype, a),
                               exact_products, alpha, sm_count, implementation)
     return y if lead is None else y.reshape(*lead, y.shape[-1])
 
@@ -42,18 +40,18 @@ def grouped_matmul(a: Any, b: Any, *, groups: Any = None, dtype: Any = None, out
     left, right = pack(a, "a"), pack(b, "b")
     if len(right.shape) == 3:
         _check_gradient("a", a, "b", b.mT if isinstance(b, (QTensor, Transposed)) else b)
-        if wants_gradient(b) and left.line:
+        if wants_gradient(b) and left.text:
             raise Error("b requires a gradient, which a quantized a does not give; give a as a plain tensor, or take b.detach()")
     elif wants_gradient(a) or wants_gradient(b):
         raise Error("a or b requires a gradient, which grouped_matmul(a.T, b) does not have; take their detach()")
-    if left.line and groups is not None:
-        raise Error("groups were given beside a quantized a, which has its own; quantize it with groups")
-    own = left.line and left.ends is not None
+    if left.text and groups is not None:
+        raise Error("groups were given with a quantized a, which has its own; quantize it with groups")
+    own = left.text and left.ends is not None
     rows = Groups(left.ends, cover_rows=left.cover_rows) if own else row_groups(groups, left.tensors[0])
     if rows is None:
-        raise Error("a has no groups; quantize it with groups, or give groups beside a plain tensor")
+        raise Error("a has no groups; quantize it with groups, or give groups with a plain tensor")
     with _entered(context, left):
-        y: Tensor = grouped_matmul_op(left.tensors, left.line, left.shape, right.tensors, right.line, right.shape, rows.ends,
+        y: Tensor = grouped_matmul_op(left.tensors, left.text, left.shape, right.tensors, right.text, right.shape, rows.ends,
                                       rows.cover_rows, bias, _dtype(dtype, a), exact_products, alpha, sm_count, implementation)
     return y
 
@@ -81,7 +79,7 @@ def _refuse(a: Any, b: Any, bias: Any, out: Any, beta: float, accumulate: bool) 
     """Refuses what operators do not take."""
     if out is not None:
         raise Error("out is given, expected None where a gradient is wanted and inside of torch.compile; take the result, or "
-                    " call it under torch.no_grad()")
+                    "call it under torch.no_grad()")
     if accumulate or beta != 0:
         raise Error("out is None, expected the array that accumulate or beta adds to")
     if bias is not None and not isinstance(bias, Tensor):
@@ -99,7 +97,7 @@ def _refuse(a: Any, b: Any, bias: Any, out: Any, beta: float, accumulate: bool) 
 def refuse_transforms(what: str) -> None:
     if torch._C._are_functorch_transforms_active():
         raise Error(f"{what} do not work inside of torch.func (grad, vjp, jvp, vmap, ...); use backward() or "
-                    "torch.autograd.grad, and rows in place of vmap")
+                    "torch.autograd.grad, and rows instead of vmap")
 
 
 def _check_gradient(name: str, x: Any, other: str, right: Any) -> None:
@@ -133,20 +131,3 @@ def _entered(context: Optional[Context], left: Packed) -> Any:
     if torch.compiler.is_compiling():
         raise Error("context is given inside of torch.compile, expected a `with` block around the call of the compiled function")
     return context_for(device_of(left.tensors[0]), context)
-
-
-_MATMULS = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.Tensor.__rmatmul__, operator.matmul)
-
-
-def torch_function(function: Any, args: Any, kwargs: Any) -> Any:
-    """What a function of torch does with a quantized tensor."""
-    if function in _MATMULS and not kwargs:
-        left, right = args
-        return any_matmul(right, left) if function is torch.Tensor.__rmatmul__ else any_matmul(left, right)
-    if function is torch.nn.functional.linear:
-        return _linear(*args, **kwargs)
-    return NotImplemented
-
-
-def _linear(input: Any, weight: Any, bias: Optional[Tensor] = None) -> Any:
-    return any_matmul(input, weight.T, bias=bias)

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, library
 
 from . import _raw
-from ._arrays import CPU
 from ._groups import Groups
 from ._library import Error, check, lib
-from ._qtensor import Spec, _sizes, describe
+from ._memory import CPU
+from ._descriptors import Spec, describe, part_sizes
 from ._shapes import line_bytes
 from ._torch_pack import unpack
 from ._verbs import dequantize, parts_of, quantize
@@ -39,7 +39,7 @@ def _stored(rows: int, groups: Optional[int], alignment: int) -> Any:
 
 
 def _fake_part(x: Tensor, spec: Spec, part: str, groups: Optional[int]) -> Tuple[Tuple[int, ...], Tuple[int, ...], int]:
-    """Shapes of codes and scales and the number of amaxes. Compact scales of blocks along a line have formulas, so that sizes may
+    """Shapes of codes and scales and the number of amaxes. Compact scales of one-dimensional blocks have formulas, so that sizes may
     be symbols; the library tells all others, for which the sizes must be numbers."""
     rows, cols, experts = x.shape[-2], x.shape[-1], tuple(x.shape[:-2])
     amaxes = (1 if spec.scope == "tensor" else experts[0] if experts else groups or 1) if spec.format == "nvfp4" else 0
@@ -52,7 +52,7 @@ def _fake_part(x: Tensor, spec: Spec, part: str, groups: Optional[int]) -> Tuple
     described = describe(spec, shape, None, (CPU, 0))
     if groups is not None:  # their number is enough for sizes
         check(lib.mxq_tensor_set_groups(described.value, None, 0, _raw.MXQ_TYPE_INT32, int(groups)))
-    sizes = _sizes(described.value, spec, shape, part, groups is not None)
+    sizes = part_sizes(described.value, spec, shape, part, groups is not None)
     return sizes.codes, sizes.scales, amaxes
 
 
@@ -72,14 +72,14 @@ def _(x: Tensor, format: str, parts: str, scaling: str, swizzled: bool, scope: s
 
 
 @library.custom_op("mxq::dequantize", mutates_args=())
-def dequantize_op(q: List[Tensor], line: str, shape: List[int], ends: Optional[Tensor], cover_rows: bool,
+def dequantize_op(q: List[Tensor], text: str, shape: List[int], ends: Optional[Tensor], cover_rows: bool,
                   dtype: torch.dtype) -> Tensor:
-    out: Tensor = dequantize(unpack(q, line, shape, ends, cover_rows), dtype)
+    out: Tensor = dequantize(unpack(q, text, shape, ends, cover_rows), dtype)
     return out
 
 
 @dequantize_op.register_fake
-def _(q: List[Tensor], line: str, shape: List[int], ends: Optional[Tensor], cover_rows: bool, dtype: torch.dtype) -> Tensor:
+def _(q: List[Tensor], text: str, shape: List[int], ends: Optional[Tensor], cover_rows: bool, dtype: torch.dtype) -> Tensor:
     return q[0].new_empty(shape, dtype=dtype)
 
 

@@ -1,15 +1,16 @@
-"""Operands as operators of torch take them: a list of tensors, a line of text that has everything else, and a shape."""
+"""Operands as operators of torch take them: a list of tensors, a text that has everything else, and a shape."""
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
 
 from . import _kind_torch as kind
-from ._arrays import CPU, CUDA, Device
+from ._descriptors import Spec
 from ._groups import Groups, Padded
 from ._library import Error
+from ._memory import CPU, CUDA, Device
 from ._parts import Part, is_list
-from ._qtensor import QTensor, Spec, Transposed
+from ._qtensor import QTensor, Transposed
 
 
 def device_of(x: Tensor) -> Device:
@@ -17,10 +18,10 @@ def device_of(x: Tensor) -> Device:
 
 
 class Packed(NamedTuple):
-    """An operand as an operator takes it. A plain tensor has the line "". `ends` are those of a quantized tensor's groups."""
+    """An operand as an operator takes it. A plain tensor has the text "". `ends` are those of a quantized tensor's groups."""
 
     tensors: List[Tensor]
-    line: str
+    text: str
     shape: List[int]
     ends: Optional[Tensor] = None
     cover_rows: bool = False
@@ -28,9 +29,9 @@ class Packed(NamedTuple):
     @property
     def mT(self) -> "Packed":
         """The transpose. The shape of a quantized tensor stays that of the tensor beneath."""
-        if not self.line:
+        if not self.text:
             return plain_operand(self.tensors[0].mT)
-        return self._replace(line=("N" if self.line[0] == "T" else "T") + self.line[1:])
+        return self._replace(text=("N" if self.text[0] == "T" else "T") + self.text[1:])
 
 
 def plain_operand(x: Tensor) -> Packed:
@@ -77,11 +78,11 @@ def _fields(part: Part, what: str) -> Tuple[List[Tensor], str]:
     return tensors, f"{experts}:{int(part.amax is not None)}:{int(part.decode_scale is not None)}:{mask}"
 
 
-def unpack(tensors: Sequence[Tensor], line: str, shape: Sequence[int], ends: Optional[Tensor], cover_rows: bool) -> Any:
+def unpack(tensors: Sequence[Tensor], text: str, shape: Sequence[int], ends: Optional[Tensor], cover_rows: bool) -> Any:
     """The plain tensor, quantized tensor or transpose that was packed."""
-    if not line:
+    if not text:
         return tensors[0]
-    transposed, format, scaling, scope, scale_max, swizzled, dtype, rows, cols, *words = line.split()
+    transposed, format, scaling, scope, scale_max, swizzled, dtype, rows, cols, *words = text.split()
     left, parts = list(tensors), {}
     for word in words:
         name, experts, amax, decode_scale, mask = word.split(":")
@@ -99,5 +100,5 @@ def _taken(tensors: List[Tensor], experts: int) -> Any:
     return [tensors.pop(0) for _ in range(experts)] if experts else tensors.pop(0)
 
 
-def is_transposed(line: str) -> bool:
-    return line[:1] == "T"
+def is_transposed(text: str) -> bool:
+    return text[:1] == "T"

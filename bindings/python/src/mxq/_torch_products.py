@@ -1,7 +1,7 @@
 """Products as custom operators of torch, with their gradients. A gradient is a product of the same kind, so it has gradients, too.
 
 Only plain operands and the bias have gradients: a quantized tensor is a constant. Gradients read a quantized operand as a product
-does that is written by hand: dx = dy w reads the columnwise part of w, or its rowwise part across the blocks where that is all.
+does that is written by hand: dx = dy w reads the columnwise part of w, or its rowwise part, transposed, where that is all.
 """
 from typing import Any, List, Optional, Tuple
 
@@ -15,37 +15,37 @@ from ._torch_pack import Packed, is_transposed, plain_operand, unpack
 Grads = Tuple[Any, ...]
 
 
-def seen_shape(line: str, shape: List[int]) -> List[int]:
+def seen_shape(text: str, shape: List[int]) -> List[int]:
     """The shape that an operand has in the product."""
-    return [*shape[:-2], shape[-1], shape[-2]] if is_transposed(line) else shape
+    return [*shape[:-2], shape[-1], shape[-2]] if is_transposed(text) else shape
 
 
 # ---- matmul ------------------------------------------------------------------------------------------------------------
 
 
 @library.custom_op("mxq::matmul", mutates_args=())
-def matmul_op(a: List[Tensor], a_line: str, a_shape: List[int], b: List[Tensor], b_line: str, b_shape: List[int],
+def matmul_op(a: List[Tensor], a_text: str, a_shape: List[int], b: List[Tensor], b_text: str, b_shape: List[int],
               bias: Optional[Tensor], dtype: torch.dtype, exact_products: bool, alpha: float, sm_count: int,
               implementation: Optional[str]) -> Tensor:
-    out: Tensor = prepare_matmul(unpack(a, a_line, a_shape, None, False), unpack(b, b_line, b_shape, None, False), bias=bias, dtype=dtype,
+    out: Tensor = prepare_matmul(unpack(a, a_text, a_shape, None, False), unpack(b, b_text, b_shape, None, False), bias=bias, dtype=dtype,
                                  exact_products=exact_products, alpha=alpha, sm_count=sm_count, implementation=implementation).run()
     return out
 
 
 @matmul_op.register_fake
-def _(a: List[Tensor], a_line: str, a_shape: List[int], b: List[Tensor], b_line: str, b_shape: List[int],
+def _(a: List[Tensor], a_text: str, a_shape: List[int], b: List[Tensor], b_text: str, b_shape: List[int],
       bias: Optional[Tensor], dtype: torch.dtype, exact_products: bool, alpha: float, sm_count: int,
       implementation: Optional[str]) -> Tensor:
-    return a[0].new_empty((seen_shape(a_line, a_shape)[-2], seen_shape(b_line, b_shape)[-1]), dtype=dtype)
+    return a[0].new_empty((seen_shape(a_text, a_shape)[-2], seen_shape(b_text, b_shape)[-1]), dtype=dtype)
 
 
-def _wanted(tensors: List[Tensor], line: str) -> bool:
-    return not line and tensors[0].requires_grad
+def _wanted(tensors: List[Tensor], text: str) -> bool:
+    return not text and tensors[0].requires_grad
 
 
 def _keep(ctx: Any, inputs: Tuple[Any, ...], a: Packed, b: Packed, bias: Optional[Tensor], ends: Optional[Tensor]) -> None:
     """Keeps of each operand what the gradient of the other one reads."""
-    ctx.a_wanted, ctx.b_wanted = _wanted(a.tensors, a.line), _wanted(b.tensors, b.line)
+    ctx.a_wanted, ctx.b_wanted = _wanted(a.tensors, a.text), _wanted(b.tensors, b.text)
     kept_a, kept_b = a.tensors if ctx.b_wanted else [], b.tensors if ctx.a_wanted else []
     ctx.save_for_backward(*kept_a, *kept_b, *([] if ends is None else [ends]))
     ctx.a, ctx.b, ctx.kept, ctx.inputs = a._replace(tensors=[]), b._replace(tensors=[]), (len(kept_a), len(kept_b)), len(inputs)
@@ -70,8 +70,8 @@ def _given_back(ctx: Any, da: Optional[Tensor], db: Optional[Tensor], dbias: Opt
 
 
 def _keep_matmul(ctx: Any, inputs: Tuple[Any, ...], output: Tensor) -> None:
-    a, a_line, a_shape, b, b_line, b_shape, bias, _, ctx.exact, ctx.alpha, ctx.sm_count, _ = inputs
-    _keep(ctx, inputs, Packed(a, a_line, a_shape), Packed(b, b_line, b_shape), bias, None)
+    a, a_text, a_shape, b, b_text, b_shape, bias, _, ctx.exact, ctx.alpha, ctx.sm_count, _ = inputs
+    _keep(ctx, inputs, Packed(a, a_text, a_shape), Packed(b, b_text, b_shape), bias, None)
 
 
 def _matmul_gradient(ctx: Any, dy: Tensor) -> Grads:
@@ -79,7 +79,7 @@ def _matmul_gradient(ctx: Any, dy: Tensor) -> Grads:
 
     def times(left: Tensor, right: Packed, dtype: torch.dtype) -> Tensor:
         left = left.to(dtype).contiguous()
-        out: Tensor = matmul_op([left], "", list(left.shape), right.tensors, right.line, right.shape, None, dtype, ctx.exact, ctx.alpha,
+        out: Tensor = matmul_op([left], "", list(left.shape), right.tensors, right.text, right.shape, None, dtype, ctx.exact, ctx.alpha,
                                 ctx.sm_count, None)
         return out
 
@@ -96,11 +96,11 @@ matmul_op.register_autograd(_matmul_gradient, setup_context=_keep_matmul)
 
 
 @library.custom_op("mxq::grouped_matmul", mutates_args=())
-def grouped_matmul_op(a: List[Tensor], a_line: str, a_shape: List[int], b: List[Tensor], b_line: str, b_shape: List[int],
+def grouped_matmul_op(a: List[Tensor], a_text: str, a_shape: List[int], b: List[Tensor], b_text: str, b_shape: List[int],
                       ends: Tensor, cover_rows: bool, bias: Optional[Tensor], dtype: torch.dtype, exact_products: bool,
                       alpha: float, sm_count: int, implementation: Optional[str]) -> Tensor:
-    left = unpack(a, a_line, a_shape, ends, cover_rows)
-    right = unpack(b, b_line, b_shape, ends if is_transposed(a_line) else None, cover_rows)
+    left = unpack(a, a_text, a_shape, ends, cover_rows)
+    right = unpack(b, b_text, b_shape, ends if is_transposed(a_text) else None, cover_rows)
     groups = Groups(ends, cover_rows=cover_rows) if isinstance(left, Tensor) else None
     out: Tensor = prepare_grouped_matmul(left, right, groups=groups, bias=bias, dtype=dtype, exact_products=exact_products,
                                          alpha=alpha, sm_count=sm_count, implementation=implementation).run()
@@ -108,16 +108,16 @@ def grouped_matmul_op(a: List[Tensor], a_line: str, a_shape: List[int], b: List[
 
 
 @grouped_matmul_op.register_fake
-def _(a: List[Tensor], a_line: str, a_shape: List[int], b: List[Tensor], b_line: str, b_shape: List[int],
+def _(a: List[Tensor], a_text: str, a_shape: List[int], b: List[Tensor], b_text: str, b_shape: List[int],
       ends: Tensor, cover_rows: bool, bias: Optional[Tensor], dtype: torch.dtype, exact_products: bool,
       alpha: float, sm_count: int, implementation: Optional[str]) -> Tensor:
-    rows, cols = seen_shape(a_line, a_shape)[-2], seen_shape(b_line, b_shape)[-1]
-    return a[0].new_empty((ends.shape[0], rows, cols) if is_transposed(a_line) else (rows, cols), dtype=dtype)
+    rows, cols = seen_shape(a_text, a_shape)[-2], seen_shape(b_text, b_shape)[-1]
+    return a[0].new_empty((ends.shape[0], rows, cols) if is_transposed(a_text) else (rows, cols), dtype=dtype)
 
 
 def _keep_grouped(ctx: Any, inputs: Tuple[Any, ...], output: Tensor) -> None:
-    a, a_line, a_shape, b, b_line, b_shape, ends, ctx.cover_rows, bias, _, ctx.exact, ctx.alpha, ctx.sm_count, _ = inputs
-    _keep(ctx, inputs, Packed(a, a_line, a_shape), Packed(b, b_line, b_shape), bias, ends)
+    a, a_text, a_shape, b, b_text, b_shape, ends, ctx.cover_rows, bias, _, ctx.exact, ctx.alpha, ctx.sm_count, _ = inputs
+    _keep(ctx, inputs, Packed(a, a_text, a_shape), Packed(b, b_text, b_shape), bias, ends)
 
 
 def _grouped_gradient(ctx: Any, dy: Tensor) -> Grads:
@@ -135,7 +135,7 @@ def _grouped_gradient(ctx: Any, dy: Tensor) -> Grads:
 
 def _grouped(left: Tensor, right: Packed, ends: Tensor, cover_rows: bool, exact: bool, alpha: float, sm_count: int) -> Tensor:
     left = left.contiguous()
-    out: Tensor = grouped_matmul_op([left], "", list(left.shape), right.tensors, right.line, right.shape, ends, cover_rows, None,
+    out: Tensor = grouped_matmul_op([left], "", list(left.shape), right.tensors, right.text, right.shape, ends, cover_rows, None,
                                     left.dtype, exact, alpha, sm_count, None)
     return out
 

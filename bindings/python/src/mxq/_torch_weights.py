@@ -8,7 +8,7 @@ from torch import Tensor
 from . import _kind_torch
 from ._library import Error
 from ._parts import Part, is_list
-from ._qtensor import QTensor, make_spec
+from ._qtensor import QTensor
 
 _STATE = torch.nn.modules.module._EXTRA_STATE_KEY_SUFFIX
 _FIELDS = ("codes", "scales", "amax", "decode_scale")
@@ -23,7 +23,7 @@ class Weights(torch.nn.Module):
 
     q: the tensor, on the device where the module is. module.half() and the like leave its bytes and scales as they are.
 
-    state_dict has a tensor for each array of a part, such as rowwise_codes and rowwise_scales, and one of bytes that tells format,
+    state_dict has a tensor for each array of a part, such as rowwise_codes and rowwise_scales. One more, of bytes, tells format,
     shape and the rest. load_state_dict takes that of a module of the same format and shape; from_state_dict makes the module.
     """
 
@@ -32,7 +32,7 @@ class Weights(torch.nn.Module):
         if not isinstance(q, QTensor) or q._kind is not _kind_torch:
             raise Error(f"q is a {type(q).__name__}, expected a QTensor of torch tensors")
         if q.groups is not None or any(is_list(part.codes) for part in q.parts.values()):
-            raise Error(f"q is {q!r}, expected one without groups and lists: weights, with experts in one piece")
+            raise Error(f"q is {q!r}, expected one without groups and lists: weights, with experts in one array")
         self._q = q
         for part_name, part in q.parts.items():
             for name, field in zip(_FIELDS, part):

@@ -23,14 +23,14 @@ def _class() -> Any:
 
 def to_mxtensor(q: QTensor, part: str = "rowwise") -> Any:
     """A torchao MXTensor with the codes and scales of a part: MXFP8, or MXFP4, in blocks of 32. The columnwise part gives the
-    transposed matrix, which is how torchao has blocks along another dimension."""
+    transposed matrix, which is how torchao has blocks of another dimension."""
     if q.format not in _FORMATS.values() or q.scaling != "1x32" or q.groups is not None:
         raise Error(f"q is {q!r}, expected mxfp8_e4m3, mxfp8_e5m2 or mxfp4 in blocks of 1x32 without groups")
     from torchao.quantization.quantize_.common import KernelPreference  # type: ignore[import-untyped,unused-ignore]
 
     chosen = q.part(part)
     if is_list(chosen.codes):
-        raise Error("q has a list of experts, expected codes in one piece")
+        raise Error("q has a list of experts, expected codes in one array")
     element = next(dtype for dtype, format in _FORMATS.items() if format == q.format)
     codes = chosen.codes if q.format == "mxfp4" else chosen.codes.view(getattr(torch, CODE_DTYPES[q.format]))
     scales = chosen.scales.view(torch.float8_e8m0fnu)

@@ -16,9 +16,10 @@ Swizzled scales of MXFP8 and NVFP4 are the same bytes as here, in these shapes.
 
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
-from ._arrays import count, kind_of
+from ._arrays import kind_of
 from ._layouts import unswizzle
 from ._library import Error
+from ._memory import count
 from ._names import quantized_format
 from ._parts import Part
 from ._qtensor import QTensor
@@ -64,7 +65,7 @@ def _up(size: int, multiple: int) -> int:
 
 
 def _scale_matrix(layout: _Layout, shape: Tuple[int, ...], part: str) -> Tuple[int, int]:
-    """Lines and blocks of a line of the matrix of scales of a part, without padding."""
+    """Rows of the matrix of scales of a part, and blocks of each, without padding."""
     lines, codes = shape if part == "rowwise" else shape[::-1]
     width = int(layout.scaling.split("x")[1])
     return (-(-lines // 128) if layout is _FP8_TILES else lines), -(-codes // width)
@@ -189,7 +190,7 @@ def from_transformer_engine(
 
 
 def _codes(data: Any, layout: _Layout, name: str) -> Tuple[Any, Tuple[int, ...]]:
-    """Codes in lines of a part, and the shape of the matrix. Leading dimensions are rows."""
+    """Codes of a part in K-major rows, and the shape of the matrix. Leading dimensions are rows."""
     if kind_of(data).name == "dlpack" or len(data.shape) < 2:
         raise Error(f"{name}_data is a {type(data).__name__} of shape {tuple(data.shape)}, expected a matrix of numpy or torch")
     per_byte = 2 if layout.scaling in ("1x16", "16x16") else 1

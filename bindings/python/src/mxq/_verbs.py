@@ -1,16 +1,19 @@
 """Verbs that change formats: quantize, dequantize, requantize, amax, convert."""
 import functools
+import math
 from typing import Any, Dict, Optional, Tuple, Union
 
 from ._arguments import array_argument, integer, number
-from ._arrays import Device, count, kind_of, plain, plain_list, same_device
+from ._arrays import kind_of, plain, plain_list
 from ._call import Call, Options, make_options, plain_source, plain_tensor, set_plain_data, verb
 from ._context import Context
+from ._descriptors import make_spec, new_tensor, number_shape
 from ._groups import Groups, Padded, as_groups, set_groups
 from ._library import Error, Handle, check, lib
+from ._memory import Device, count, same_device
 from ._names import PARTS, plain_dtype, value_of
 from ._parts import float_array, float_memory, hadamard_mask
-from ._qtensor import QTensor, Transposed, allocate, allocate_plainly, make_spec, new_tensor, number_shape
+from ._qtensor import QTensor, Transposed, allocate, allocate_plainly
 
 Hadamard = Union[None, int, Dict[str, int]]
 
@@ -183,8 +186,8 @@ def _requantize(q: Any, format: str, *, parts: Any = "rowwise", scaling: Optiona
 @verb(_requantize)
 def requantize(q: QTensor, format: str, *, parts: Any = "rowwise", part: Optional[str] = None, scaling: Optional[str] = None,
                groups: Any = None, swizzled: bool = False, scope: str = "tensor", scale_max: int = 448,
-               hadamard: Hadamard = None, scale_rounding: Optional[str] = None, nonfinite: Optional[str] = None, four_over_six: Optional[str] = None,
-               stochastic: Any = None, power_of_two_scales: bool = False, amax_epsilon: float = 0.0,
+               hadamard: Hadamard = None, scale_rounding: Optional[str] = None, nonfinite: Optional[str] = None,
+               four_over_six: Optional[str] = None, stochastic: Any = None, power_of_two_scales: bool = False, amax_epsilon: float = 0.0,
                implementation: Optional[str] = None, context: Optional[Context] = None) -> QTensor:
     """Quantizes a quantized tensor to another format or other parts, with the bytes of dequantize to float32 and quantize.
 
@@ -251,6 +254,20 @@ def dequantize(q: QTensor, dtype: Any = None, *, part: Optional[str] = None, und
     part: which part is read; by default the rowwise one if there is one. Rows that are in no group are zero.
     """
     return _dequantize(q, dtype, part=part, undo_hadamard=undo_hadamard, out=out, implementation=implementation, context=context).run()
+
+
+def sqnr(q: QTensor, x: Any, part: Optional[str] = None) -> float:
+    """QTensor.sqnr: the signal-to-noise ratio of a quantized tensor of x, in decibels."""
+    kind = kind_of(x, "x")
+    shape = tuple(kind.memory(x, "x").shape)
+    if shape != q.shape:
+        raise Error(f"x has shape {shape}, expected {q.shape}, that of the tensor")
+    values = kind.as_float64(convert(x, "float32") if kind.name == "dlpack" else x)  # numpy's from_dlpack takes no bfloat16
+    noise = float(((values - kind.as_float64(dequantize(q, "float32", part=part))) ** 2).sum())
+    if noise == 0:
+        return float("inf")
+    ratio = float((values**2).sum()) / noise
+    return 10 * math.log10(ratio) if ratio else float("-inf")
 
 
 def _amax(x: Any, format: str = "nvfp4", *, part: str = "rowwise", scope: str = "tensor", groups: Any = None,

@@ -1,72 +1,63 @@
-"""Quantized tensors from others: some of the experts, or all arrays on another device."""
+"""Parts made of others: those of some of the experts, and those on another device."""
 import operator
-from typing import Any, List
+from typing import Any, Dict, Tuple, Union
 
 from ._arrays import kind_of
+from ._descriptors import Sizes, Spec, sizes_without_groups
 from ._library import Error
-from ._parts import Part, Shape, is_list
-from ._qtensor import QTensor, _sizes_without_groups
+from ._memory import Shape
+from ._parts import Part, is_list
 
 
-def to_device(q: QTensor, device: Any) -> QTensor:
-    def moved(arrays: Any) -> Any:
-        if is_list(arrays):
-            return [moved(array) for array in arrays]
-        return None if arrays is None else kind_of(arrays).to(arrays, device)
-
-    parts = {name: Part(moved(part.codes), moved(part.scales), moved(part.amax), moved(part.decode_scale), part.hadamard)
-             for name, part in q.parts.items()}
-    groups = q.groups and q.groups._replace(ends=moved(q.groups.ends))
-    out = QTensor(q.spec, q.shape, groups, parts, q.dtype, q._device, q._kind)
-    if all(new is old for new, old in zip(_each(out), _each(q))):
-        return q
-    out._descriptor()
-    return out
+def on_device(arrays: Any, device: Any) -> Any:
+    """An array, each of a list or of a part, or None, on a device of torch; what is there already stays itself."""
+    if isinstance(arrays, Part):
+        codes, scales, amax, decode_scale = [on_device(field, device) for field in arrays[:4]]
+        return Part(codes, scales, amax, decode_scale, arrays.hadamard)
+    if is_list(arrays):
+        return [on_device(array, device) for array in arrays]
+    return None if arrays is None else kind_of(arrays).to(arrays, device)
 
 
-def _each(q: QTensor) -> List[Any]:
-    return [array for arrays in q._arrays for array in (arrays if is_list(arrays) else [arrays])]
+def experts(spec: Spec, shape: Shape, parts: Dict[str, Part], index: Any) -> Tuple[Shape, Dict[str, Part]]:
+    """Shape and parts of the experts that an integer or a slice names, as views."""
+    if len(shape) != 3:
+        raise Error(f"q has shape {shape}, expected 3 dimensions: an index picks experts; dequantize it to pick rows or columns")
+    chosen = _slice(index, shape[0]) if isinstance(index, slice) else _number(index, shape[0])
+    kept = shape[1:] if isinstance(chosen, int) else (chosen.stop - chosen.start, *shape[1:])
+    return kept, {name: _expert_part(spec, sizes_without_groups(spec, shape, name), part, chosen) for name, part in parts.items()}
 
 
-def experts(q: QTensor, index: Any) -> QTensor:
-    """A view of the experts that an integer or a slice names."""
-    if len(q.shape) != 3:
-        raise Error(f"q has shape {q.shape}, expected 3 dimensions: an index picks experts; dequantize it to pick rows or columns")
-    count = q.shape[0]
-    if isinstance(index, slice):
-        first, last, step = index.indices(count)
-        if step != 1:
-            raise Error(f"the index has a step of {step}, expected 1: neighbouring experts")
-        shape: Shape = (max(last - first, 0), *q.shape[1:])
-        index, one = slice(first, max(first, last)), False
-    else:
-        try:
-            index, one = operator.index(index), True
-        except TypeError:
-            raise Error(f"the index is {index!r}, expected the number of an expert, or a slice of experts") from None
-        if not -count <= index < count:
-            raise IndexError(f"the index is {index}, expected {-count} to {count - 1}: there are {count} experts")
-        shape, index = q.shape[1:], index % count
-    parts = {name: _expert_part(q, name, part, index, one) for name, part in q.parts.items()}
-    out = QTensor(q.spec, shape, None, parts, q.dtype, q._device, q._kind)
-    out._descriptor()
-    return out
+def _slice(index: slice, count: int) -> slice:
+    first, last, step = index.indices(count)
+    if step != 1:
+        raise Error(f"the index has a step of {step}, expected 1: neighbouring experts")
+    return slice(first, max(first, last))
 
 
-def _expert_part(q: QTensor, name: str, part: Part, index: Any, one: bool) -> Part:
-    sizes = _sizes_without_groups(q.spec, q.shape, name)
-    numbers = slice(index, index + 1) if one else index
+def _number(index: Any, count: int) -> int:
+    try:
+        found = operator.index(index)
+    except TypeError:
+        raise Error(f"the index is {index!r}, expected the number of an expert, or a slice of experts") from None
+    if not -count <= found < count:
+        raise IndexError(f"the index is {found}, expected {-count} to {count - 1}: there are {count} experts")
+    return found % count
+
+
+def _expert_part(spec: Spec, sizes: Sizes, part: Part, index: Union[int, slice]) -> Part:
+    numbers = slice(index, index + 1) if isinstance(index, int) else index
 
     def pick(arrays: Any, shape: Shape) -> Any:
         if is_list(arrays):
             return arrays[index]
-        whole = kind_of(arrays).memory(arrays, name).gapless
+        whole = kind_of(arrays).memory(arrays, "the part").gapless
         return (arrays.reshape(shape) if whole else arrays)[index]
 
     def pick_numbers(array: Any) -> Any:
-        return array if array is None or q.scope == "tensor" else array.reshape(-1)[numbers]
+        return array if array is None or spec.scope == "tensor" else array.reshape(-1)[numbers]
 
-    if q.scaling != "tensor":
+    if spec.scaling != "tensor":
         scales = pick(part.scales, sizes.scales)
     elif is_list(part.scales):
         scales = part.scales[index]

@@ -21,10 +21,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from . import _kind_torch, _torch_calls
+from ._descriptors import checked_spec
 from ._groups import Groups
 from ._library import Error
 from ._parts import Part
-from ._qtensor import QTensor, checked_spec
+from ._qtensor import QTensor
 from ._torch_calls import row_groups
 from ._torch_ops import checked_ends_op, dequantize_op, quantize_op
 from ._torch_pack import device_of, pack
@@ -72,7 +73,7 @@ def _groups(ends: Any, x: Tensor, check_ends: bool) -> Optional[Groups]:
 def dequantize(q: QTensor, dtype: Optional[torch.dtype] = None, *, part: Optional[str] = None) -> Tensor:
     """mxq.dequantize as an operator of torch."""
     packed = pack(q, "q", part or ("rowwise" if q.rowwise is not None else "columnwise"))
-    out: Tensor = dequantize_op(packed.tensors, packed.line, packed.shape, packed.ends, packed.cover_rows,
+    out: Tensor = dequantize_op(packed.tensors, packed.text, packed.shape, packed.ends, packed.cover_rows,
                                 dtype or getattr(torch, q.dtype))
     return out
 
@@ -141,7 +142,8 @@ def _columnwise(fields: List[Tensor], format: str, shape: Any, groups: Optional[
     """A quantized tensor around the columnwise part that was kept for the backward pass."""
     part = Part(fields[0], fields[1], fields[2] if len(fields) > 2 else None)
     name = str(like.dtype).rsplit(".", 1)[-1]
-    return QTensor(checked_spec(format, None, False, "tensor", 448), tuple(shape), groups, {"columnwise": part}, name, device_of(like), _kind_torch)
+    spec = checked_spec(format, None, False, "tensor", 448)
+    return QTensor(spec, tuple(shape), groups, {"columnwise": part}, name, device_of(like), _kind_torch)
 
 
 def _layer(x: Tensor, weight: Any, bias: Optional[Tensor], groups: Optional[Groups], format: Optional[str],

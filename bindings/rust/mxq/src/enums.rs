@@ -141,9 +141,9 @@ pub enum Scaling {
     Block128x128 = 4,
     /// NVFP4 (default): 16 neighbours along the part's contraction
     Block1x16 = 5,
-    /// NVFP4: square tiles, their scale stored for each of the 16 lines
+    /// NVFP4: square tiles, their scale stored for each of the 16 rows of codes
     Block16x16 = 6,
-    /// MX, FP8: a whole line of the part: a row (rowwise), a column (columnwise); with groups the
+    /// MX, FP8: a whole row (rowwise) or column (columnwise) of the matrix; with groups the
     /// group's part of a column
     Row = 7,
     /// FP8 (default): the whole tensor, or an expert or group of it
@@ -263,8 +263,8 @@ impl Type {
     }
 }
 
-/// How far one amax, decode scale, quantization scale or TENSOR scale reaches. The first three are refused with TENSOR where they
-/// have the bytes of one for each expert or group.
+/// How far one amax, decode scale, quantization scale or TENSOR scale reaches. The first three are refused with TENSOR where
+/// they have the bytes of one for each expert or group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[repr(i32)]
@@ -397,7 +397,7 @@ pub enum Bound {
     Fp8TensorCores = 2,
     /// the same, after MX operands were given wider scales, which rounds small codes
     Rebased = 3,
-    /// the same, but blocks far below those beside them keep scales of their own
+    /// the same, but blocks far below their neighbours keep scales of their own
     RebasedGuarded = 4,
     /// products of two codes are exact; not measured: how FP8 and FP4 tensor cores sum
     BlackwellTensorCores = 5,

@@ -49,9 +49,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--layout", default=layouts[0], choices=layouts, help="whose names and config block (default: %(default)s)"
     )
-    parser.add_argument("--include", action="append", default=[], metavar="PATTERN", help=f"in place of {' '.join(MATRICES)}")
+    parser.add_argument("--include", action="append", default=[], metavar="PATTERN", help=f"instead of {' '.join(MATRICES)}")
     usual = " ".join(row.pattern for row in KEPT if not row.model_types)
-    parser.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help=f"in place of {usual}")
+    parser.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help=f"instead of {usual}")
     parser.add_argument(
         "--experts",
         default=EXPERTS[0],
@@ -114,7 +114,7 @@ def _worst(rows: List[Row]) -> List[Row]:
 
 
 def _remarks(report: Row) -> List[str]:
-    """What a reader of the terminal should know beside the table."""
+    """What a reader of the terminal should know in addition to the table."""
     tensors = report["tensors"]
     lines = [f"{row['name']}: NaN or infinite elements: {row['not_finite']:,}" for row in tensors if row.get("not_finite")]
     if len(lines) > LONGEST:

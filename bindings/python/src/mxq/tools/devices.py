@@ -13,7 +13,7 @@ from .._library import Error
 class Cpu:
     """The memory and the context of a thread that quantizes on the CPU. The library uses this thread alone."""
 
-    piece_bytes = 1 << 22  # what is read at once stays in a core's cache until it is written
+    chunk_bytes = 1 << 22  # what is read at once stays in a core's cache until it is written
 
     @staticmethod
     def check() -> None:
@@ -35,7 +35,7 @@ class Cpu:
     def floats(self, name: str, shape: Tuple[int, int]) -> Any:
         return self.buffer(name, 4 * shape[0] * shape[1]).view(numpy.float32).reshape(shape)
 
-    def place(self, array: Any) -> Any:
+    def on_device(self, array: Any) -> Any:
         """An array of host memory as the library takes it on this device."""
         return array
 
@@ -61,7 +61,7 @@ class Cpu:
 class Cuda(Cpu):
     """The memory, the stream and the context of a thread that quantizes on a CUDA device. torch has the device's memory."""
 
-    piece_bytes = 1 << 25
+    chunk_bytes = 1 << 25
     _device = "cuda"
 
     @staticmethod
@@ -93,7 +93,7 @@ class Cuda(Cpu):
     def floats(self, name: str, shape: Tuple[int, int]) -> Any:
         return self._torch.empty(shape, dtype=self._torch.float32, device=self._device)
 
-    def place(self, array: Any) -> Any:
+    def on_device(self, array: Any) -> Any:
         torch = self._torch
         data = torch.from_numpy(array.reshape(-1).view(numpy.uint8)).to(self._device, non_blocking=True)
         return data.view(getattr(torch, array.dtype.name)).reshape(array.shape)
@@ -125,7 +125,7 @@ class Device:
         KINDS[name].check()
         cores = len(os.sched_getaffinity(0))
         self.threads = threads or (cores if name == "cpu" else min(8, cores))
-        self.piece_bytes = KINDS[name].piece_bytes
+        self.chunk_bytes = KINDS[name].chunk_bytes
         self._kind, self._local = KINDS[name], threading.local()
 
     @property

@@ -225,7 +225,7 @@ def config_block(layout: Layout, plain: List[str]) -> Dict[str, Any]:
 
 
 def modelopt_file(block: Dict[str, Any]) -> Dict[str, Any]:
-    """The content of hf_quant_config.json, which ModelOpt's readers take beside config.json or in its place."""
+    """The content of hf_quant_config.json, which ModelOpt's readers take with config.json or instead of it."""
     fields = {name: block[name] for name in ("quant_algo", "kv_cache_quant_algo", "group_size") if name in block}
     return {
         "producer": {"name": "modelopt", "version": "mxq-quantize"},

@@ -7,8 +7,8 @@ Zero blocks: blocks whose codes are all zero, whether their values were or not.
 
 Not finite: elements that are NaN or infinite.
 
-Zero blocks and elements that are not finite are counted in all rows, the others in the rows that are measured: all of them, or a
-sample, the first 128 of each 2048.
+Zero blocks and elements that are not finite are counted in all rows. The others are counted in the rows that are measured: all of
+them, or a sample, the first 128 of each 2048.
 """
 
 import math
@@ -30,7 +30,7 @@ _BLOCKS = {"1x32": 32, "1x16": 16, "16x16": 16, "1x128": 128, "128x128": 128}
 
 
 def rows_of(q: QTensor, first: int, last: int, codes: Optional[Any] = None) -> QTensor:
-    """Some rows of a 2-D tensor, without a copy. first: a multiple of 128 for scales of 128x128. codes: others, in place of its own."""
+    """Some rows of a 2-D tensor, without a copy. first: a multiple of 128 for scales of 128x128. codes: others than its own."""
     part = q.part("rowwise")
     scales = part.scales
     if q.scaling == "128x128":
@@ -42,7 +42,7 @@ def rows_of(q: QTensor, first: int, last: int, codes: Optional[Any] = None) -> Q
 
 
 def _zeros(codes: Any, format: str, scaling: str, cols: int) -> Any:
-    """Which lines of blocks have codes of zero alone."""
+    """Which blocks of each row have codes of zero alone."""
     rows, width = codes.shape
     block = _BLOCKS.get(scaling, cols) * width // cols
     padded = numpy.zeros((rows, -(-width // block) * block), numpy.uint8) if width % block else codes
@@ -58,8 +58,7 @@ def _zeros(codes: Any, format: str, scaling: str, cols: int) -> Any:
 def zero_blocks(codes: Any, scales: Any, format: str, scaling: str, cols: int) -> Tuple[int, int]:
     """How many blocks of rows have codes of zero alone, and how many blocks there are. For a scale of the tensor, 1 block.
 
-    Codes are looked at where there may be such: a block of zeros has a scale byte of 0, and for FP8 the scale 1 or, where
-    values are tiny, the least. A tile of NVFP4 may have lines of zeros under any scale.
+    Reads codes only where a scale allows zeros: a byte of 0, and for FP8 the scale 1 or, where values are tiny, the least. A tile of NVFP4 may have rows of zeros under any scale.
     """
     candidates = (scales == 1) | (scales < 1e-36) if scales.dtype == numpy.float32 else scales == 0
     if scaling != "16x16" and not candidates.any():
@@ -134,8 +133,8 @@ class Measure:
         tile = 128 if self.scaling == "128x128" else 1
         step = max(_SLICE // cols // tile, 1) * tile
         for begin, end in measured_rows(first, first + rows, mode):
-            for place in range(begin - first, end - first, step):
-                self._slice(here, x, q, place, min(place + step, end - first))
+            for row in range(begin - first, end - first, step):
+                self._slice(here, x, q, row, min(row + step, end - first))
 
     def _slice(self, here: Cpu, x: Any, q: QTensor, first: int, last: int) -> None:
         rows, shape = rows_of(q, first, last), (last - first, q.shape[1])

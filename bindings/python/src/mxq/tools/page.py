@@ -41,7 +41,7 @@ def _kind(name: str) -> str:
 
 
 def _layer(name: str, order: int) -> int:
-    """The first number of a name, which in checkpoints is the layer; of a name without one its place in the report."""
+    """The first number of a name, which in checkpoints is the layer; of a name without one its number in the report."""
     found = re.search(r"\.(\d+)\.", name)
     return int(found[1]) if found else order
 
@@ -97,11 +97,11 @@ def _sqnr_picture(found: Sequence[Tensor]) -> str:
     low, high = min(values) - 1, max(values) + 1
     last = max(max(layers), 1)
     kinds = list(dict.fromkeys(tensor.kind for tensor in dots))
-    colors = {kind: _COLORS[place % len(_COLORS)] for place, kind in enumerate(kinds)}
+    colors = {kind: _COLORS[number % len(_COLORS)] for number, kind in enumerate(kinds)}
 
-    def place(tensor: Tensor) -> Tuple[float, float]:
-        across = kinds.index(tensor.kind) / max(len(kinds), 1) - 0.5  # side by side inside of a layer
-        x = left + 15 + (tensor.layer + 0.6 * across + 0.3) / (last + 0.6) * (width - left - 35)
+    def point(tensor: Tensor) -> Tuple[float, float]:
+        shift = kinds.index(tensor.kind) / max(len(kinds), 1) - 0.5  # side by side inside of a layer
+        x = left + 15 + (tensor.layer + 0.6 * shift + 0.3) / (last + 0.6) * (width - left - 35)
         return x, height - bottom - (tensor.row["sqnr_db"] - low) / (high - low) * (height - bottom - 10)
 
     out = [f'<svg id="sqnr" viewBox="0 0 {width} {height}" role="img" aria-label="SQNR of each tensor by layer">']
@@ -113,7 +113,7 @@ def _sqnr_picture(found: Sequence[Tensor]) -> str:
         x = left + 15 + (tick + 0.3) / (last + 0.6) * (width - left - 35)
         out.append(f'<text x="{x:.1f}" y="{height - 8}" text-anchor="middle">{tick:g}</text>')
     for tensor in sorted(dots, key=lambda tensor: bool(tensor.faults)):
-        x, y = place(tensor)
+        x, y = point(tensor)
         bad = f' stroke="{_BAD}" stroke-width="3"' if tensor.faults else ""
         title = f"{_text(tensor.row['name'])}: {tensor.row['sqnr_db']:.2f} dB" + "".join(
             f"; {_text(why)}" for why in tensor.faults
@@ -152,18 +152,18 @@ def _histogram(name: str, shares: Dict[int, float], behind: Dict[int, float], si
     step = (width - 20) / len(columns)
     out = [f'<svg class="scales" viewBox="0 0 {width} {height}" role="img" aria-label="scales of blocks of {_text(name)}">']
     every = max(1, int(22 / step) + 1)
-    for place, key in enumerate(columns):
-        x = 10 + place * step
+    for column, key in enumerate(columns):
+        x = 10 + column * step
         for part, color in ((behind, "#d9dce1"), (shares, _BAD if bad else _COLORS[0])):
-            tall = part.get(key, 0) / top * (height - 24)
+            bar = part.get(key, 0) / top * (height - 24)
             inset = 0 if part is behind else step / 4
-            if tall:
+            if bar:
                 what = "scale 0" if key == -1000 else f"2^{key}"
                 out.append(
-                    f'<rect x="{x + inset:.1f}" y="{height - 18 - tall:.1f}" width="{step - 1 - 2 * inset:.1f}" height="{max(tall, 0.7):.1f}" '
-                    f'fill="{color}"><title>{what}: {100 * part[key]:.3g} % of blocks</title></rect>'
+                    f'<rect x="{x + inset:.1f}" y="{height - 18 - bar:.1f}" width="{step - 1 - 2 * inset:.1f}" '
+                    f'height="{max(bar, 0.7):.1f}" fill="{color}"><title>{what}: {100 * part[key]:.3g} % of blocks</title></rect>'
                 )
-        if place % every == 0:
+        if column % every == 0:
             label = "zero" if key == -1000 else str(key)
             out.append(f'<text x="{x + step / 2:.1f}" y="{height - 5}" text-anchor="middle">{label}</text>')
     return "".join(out) + "</svg>"

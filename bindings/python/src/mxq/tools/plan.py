@@ -40,7 +40,7 @@ class Recipe(NamedTuple):
 class Step(NamedTuple):
     """What happens to a tensor: it is quantized to a layout, widened from FP8 to BF16, or copied, for the reason in `note`.
 
-    sources: what is read; matrices of one shape if it is quantized, which stand one below another in the output.
+    sources: what is read; matrices of one shape if it is quantized, one below another in the output.
     transposed: the sources have inputs as rows.
     group: the same text for all tensors that share an amax.
     """
@@ -69,7 +69,7 @@ def recipe(
     share_global: bool = False,
     measure: str = "sample",
 ) -> Recipe:
-    """include, exclude: patterns of the shell, in place of those of families.py."""
+    """include, exclude: patterns of the shell, instead of those of families.py."""
     row = layouts.choose(layout, format, scaling)
     if experts == "split" and row.rank == 3:
         raise Error(f"{layout}: expected experts in a stack, found experts split; its names are of stacks")
@@ -151,7 +151,7 @@ def name_of_expert(stack: str, number: int) -> str:
 
 
 def _group(name: str) -> str:
-    """The name with all that engines join in place of one of them."""
+    """The name with all that engines join instead of one of them."""
     parts = name.split(".")
     return ".".join(next(("|".join(fused) for fused in FUSED if part in fused), part) for part in parts)
 

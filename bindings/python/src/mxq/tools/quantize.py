@@ -1,4 +1,4 @@
-"""mxq-quantize IN OUT: quantizes the weights of a checkpoint, piece by piece in several threads."""
+"""mxq-quantize IN OUT: quantizes the weights of a checkpoint, chunk by chunk in several threads."""
 
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -7,10 +7,10 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Sequence
 
 from .. import version
 from . import layouts, page
-from .beside import copy_beside
+from .chunks import Chunk, chunk_amax, chunks, copy_chunk, quantize_chunk, widen_chunk
 from .devices import Device
 from .measure import Measure
-from .pieces import Piece, copy_piece, piece_amax, pieces, quantize_piece, widen_piece
+from .other_files import copy_other_files
 from .plan import Recipe, Step, fp8_source, plain_modules, plan, recipe
 from .reader import Checkpoint, File, open_checkpoint, read_config, without_quantization
 from .writer import FileWriter, Folder, write_json
@@ -24,7 +24,7 @@ Progress = Callable[[int, str], Any]
 
 
 class _Work:
-    """Runs the pieces of the steps of a file in threads, several steps at once. Only what the threads read is in memory."""
+    """Runs the chunks of the steps of a file in threads, several steps at once. Only what the threads read is in memory."""
 
     def __init__(self, device: Device, pool: ThreadPoolExecutor, every: Sequence[Step], mode: str, progress: Progress) -> None:
         """every: the steps of all files, of which some share an amax."""
@@ -34,8 +34,8 @@ class _Work:
         for step in every:
             self._groups.setdefault(step.group, []).append(step)
 
-    def _pieces(self, step: Step) -> List[Piece]:
-        return pieces(step, self._device.piece_bytes)
+    def _chunks(self, step: Step) -> List[Chunk]:
+        return chunks(step, self._device.chunk_bytes)
 
     def _submit(self, work: Callable[..., Any], *arguments: Any) -> "Future[Any]":
         return self._pool.submit(work, self._device, *arguments)
@@ -50,14 +50,14 @@ class _Work:
         if layout is None or not (layout.format == "nvfp4" or layout.scaling == "tensor") or step.group in self._amaxes:
             return
         members = self._groups[step.group]
-        self._amaxes[step.group] = [self._submit(piece_amax, one, piece) for one in members for piece in self._pieces(one)]
+        self._amaxes[step.group] = [self._submit(chunk_amax, one, chunk) for one in members for chunk in self._chunks(one)]
 
     def _amax(self, step: Step) -> float:
         found = max((future.result() for future in self._amaxes.get(step.group, [])), default=0.0)
         return layouts.power_of_two_amax(found) if step.layout and step.layout.format == "nvfp4" else found
 
     def stop(self) -> None:
-        """Waits for the pieces that threads are at, and leaves out the others."""
+        """Waits for the chunks that threads are at, and leaves out the others."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def start(self, step: Step, file: FileWriter) -> Callable[[], Row]:
@@ -66,16 +66,16 @@ class _Work:
         amax = self._amax(step)
         if step.layout is not None:
             parts = [
-                (self._submit(quantize_piece, step, part, amax, file, self._mode), part.nbytes) for part in self._pieces(step)
+                (self._submit(quantize_chunk, step, part, amax, file, self._mode), part.nbytes) for part in self._chunks(step)
             ]
             if step.layout.global_scale:
                 file.add(step.outputs[2].name, layouts.stored_global_scale(step.layout, amax))
         elif fp8_source(step.sources[0]):
-            parts = [(self._submit(widen_piece, step, part, file), part.nbytes) for part in self._pieces(step)]
+            parts = [(self._submit(widen_chunk, step, part, file), part.nbytes) for part in self._chunks(step)]
         else:
-            size, many = step.sources[0].codes.nbytes, self._device.piece_bytes
+            size, many = step.sources[0].codes.nbytes, self._device.chunk_bytes
             ends = [(first, min(first + many, size)) for first in range(0, max(size, 1), many)]
-            parts = [(self._submit(copy_piece, step, first, last, file), last - first) for first, last in ends]
+            parts = [(self._submit(copy_chunk, step, first, last, file), last - first) for first, last in ends]
         return lambda: self._wait(step, file, parts)
 
     def _wait(self, step: Step, file: FileWriter, parts: Sequence[Any]) -> Row:
@@ -122,11 +122,11 @@ def _run_steps(steps: Sequence[Step], work: _Work, writer: FileWriter, done: Cal
 
 
 def _config(checkpoint: Checkpoint, folder: Folder, recipe: Recipe, steps: Sequence[Step]) -> List[str]:
-    """Writes config.json with the block of the layout, and copies what is beside the weights, such as a tokenizer.
+    """Writes config.json with the block of the layout, and copies the files other than weights, such as a tokenizer.
 
     Gives the names of what is not copied.
     """
-    left = copy_beside(checkpoint.folder, folder, ("config.json", "hf_quant_config.json", REPORT, PAGE), checkpoint)
+    left = copy_other_files(checkpoint.folder, folder, ("config.json", "hf_quant_config.json", REPORT, PAGE), checkpoint)
     block = layouts.config_block(recipe.layout, plain_modules(steps))
     config = without_quantization(read_config(checkpoint))
     write_json(folder.part / "config.json", {**config, "quantization_config": block})

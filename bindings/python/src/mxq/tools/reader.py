@@ -1,7 +1,7 @@
-"""Reads checkpoints: .safetensors files, single or sharded with an index. Tensors are read one at a time, or in pieces.
+"""Reads checkpoints: .safetensors files, single or sharded with an index. Tensors are read one at a time, or in chunks.
 
 Everything that a header or an index claims is checked when a checkpoint is opened, before any tensor is read, duplicate names
-too. Reader and writer are here, in place of a package's, so that memory is bounded by one tensor.
+too. Reader and writer are here, instead of a package's, so that memory is bounded by one tensor.
 """
 
 import json
@@ -48,7 +48,7 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*\.safetensors")
 
 
 class CheckpointError(Error):
-    """A file that is not what it should be. The text names the file, the place in it, what was expected and what was found."""
+    """A file that is not what it should be. The text names the file, the field in it, what was expected and what was found."""
 
 
 def refuse(path: Any, where: str, expected: str, found: Any) -> NoReturn:
@@ -65,7 +65,7 @@ def unreadable(path: Any, error: OSError) -> NoReturn:
 
 
 class Entry(NamedTuple):
-    """A tensor in a file. start, end: where its bytes lie in the file."""
+    """A tensor in a file. start, end: the offsets of its bytes in the file."""
 
     name: str
     dtype: str
@@ -125,7 +125,7 @@ def parse_object(data: bytes, path: Path, where: str) -> Dict[str, Any]:
 
 
 def _sizes(values: Any, least: int, most: int) -> bool:
-    """True for a list of integers from 0 to 2^63 - 1 whose length lies between two bounds."""
+    """True for a list of integers from 0 to 2^63 - 1 whose length is between two bounds."""
     return isinstance(values, list) and least <= len(values) <= most and all(type(v) is int and 0 <= v < 2**63 for v in values)
 
 
@@ -214,14 +214,14 @@ def read_json(path: Path) -> Dict[str, Any]:
 
 def _indexed(index: Path) -> List[File]:
     """The files that an index names. Each tensor that it lists must be in the file that it says."""
-    places = read_json(index).get("weight_map")
-    if not isinstance(places, dict) or not places:
-        refuse(index, "weight_map", "an object of tensors and their files", repr(places))
-    for name, file in places.items():
+    weight_map = read_json(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        refuse(index, "weight_map", "an object of tensors and their files", repr(weight_map))
+    for name, file in weight_map.items():
         if not isinstance(file, str) or not _FILE_NAME.fullmatch(file):
-            refuse(index, f"tensor {name!r}", "the name of a .safetensors file beside the index", repr(file))
-    files = {name: open_file(index.parent / name) for name in sorted(set(places.values()))}
-    for name, file in places.items():
+            refuse(index, f"tensor {name!r}", "the name of a .safetensors file in the folder of the index", repr(file))
+    files = {name: open_file(index.parent / name) for name in sorted(set(weight_map.values()))}
+    for name, file in weight_map.items():
         if name not in files[file].entries:
             refuse(index, f"tensor {name!r}", f"a tensor of {file}", "none of this name there")
     return list(files.values())
@@ -251,22 +251,22 @@ def _locate(path: Path) -> Path:
 
 def open_checkpoint(path: Any) -> Checkpoint:
     """Opens a .safetensors file, an index, or the folder of one of them, and checks all headers."""
-    place = _locate(Path(path))
-    index = place.name if place.name.endswith(".json") else ""
-    files = _indexed(place) if index else [open_file(place)]
+    found = _locate(Path(path))
+    index = found.name if found.name.endswith(".json") else ""
+    files = _indexed(found) if index else [open_file(found)]
     entries: Dict[str, Entry] = {}
     for file in files:
         for name, entry in file.entries.items():
             if name in entries:
                 refuse(file.path, f"tensor {name!r}", "a name in one file alone", f"it in {entries[name].path.name}, too")
             entries[name] = entry
-    return Checkpoint(place.parent, files, entries, index, bool(index) or place != Path(path))
+    return Checkpoint(found.parent, files, entries, index, bool(index) or found != Path(path))
 
 
 def read_config(checkpoint: Checkpoint) -> Dict[str, Any]:
     """The config.json of a checkpoint; empty where there is none, and for one file of a folder."""
-    place = checkpoint.folder / "config.json"
-    return read_json(place) if checkpoint.whole and place.exists() else {}
+    config = checkpoint.folder / "config.json"
+    return read_json(config) if checkpoint.whole and config.exists() else {}
 
 
 _QUANTIZATION = ("quantization_config", "compression_config")  # the second is what older compressed-tensors wrote
@@ -290,16 +290,16 @@ def read_into(entry: Entry, begin: int, out: "numpy.ndarray[Any, Any]", again: b
 
     again: False where nothing reads the bytes again, so that the system's memory for them is free for what comes.
     """
-    view, place = out.data.cast("B"), entry.start + begin
+    view, offset = out.data.cast("B"), entry.start + begin
     file = os.open(entry.path, os.O_RDONLY)
     try:
-        os.posix_fadvise(file, place + _AHEAD, len(view), os.POSIX_FADV_WILLNEED)
+        os.posix_fadvise(file, offset + _AHEAD, len(view), os.POSIX_FADV_WILLNEED)
         got, count = 0, -1
         while got < len(view) and count:
-            count = os.preadv(file, [view[got:]], place + got)
+            count = os.preadv(file, [view[got:]], offset + got)
             got += count
         if not again:
-            os.posix_fadvise(file, place, len(view), os.POSIX_FADV_DONTNEED)
+            os.posix_fadvise(file, offset, len(view), os.POSIX_FADV_DONTNEED)
     finally:
         os.close(file)
     if got != len(view):

@@ -2,7 +2,7 @@
 
 A file that has a layer of experts with activations, as tests/data/moe.safetensors does, also gets the decibels of the layer's
 output: tokens, group_ends (the rows up to which each expert's tokens go), and for up and down weight (E, R, C) and bias (E, R).
-Its activations are BF16, GELU lies between up and down, and products are of double precision.
+Its activations are BF16, GELU is between up and down, and products are of double precision.
 """
 
 import math

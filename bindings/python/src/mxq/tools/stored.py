@@ -155,8 +155,8 @@ def find(checkpoint: Checkpoint) -> List[Stored]:
                 taken |= {entry.name for entry in (found.codes, found.scales, found.global_scale) if entry}
                 break
     plain = [Stored(name, "plain", entry.dtype, entry.shape, entry) for name, entry in entries.items() if name not in taken]
-    places = {name: place for place, name in enumerate(entries)}
-    return sorted(out + plain, key=lambda stored: places[stored.codes.name])
+    order = {name: i for i, name in enumerate(entries)}
+    return sorted(out + plain, key=lambda stored: order[stored.codes.name])
 
 
 def typed(entry: Entry, data: Any) -> Any:

@@ -43,7 +43,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 class FileWriter:
-    """Writes a .safetensors file tensor by tensor, or piece by piece from several threads, in any order. The header is written
+    """Writes a .safetensors file tensor by tensor, or chunk by chunk from several threads, in any order. The header is written
     first, so memory holds no tensor.
 
     Tensors of wide elements come first, so that each is aligned to its elements.
@@ -53,18 +53,18 @@ class FileWriter:
         """Takes up what an interrupted run wrote under the name of a part, if that has the same header."""
         self.path, self._part = path, path.with_name(path.name + ".part")
         header: Dict[str, Any] = {"__metadata__": metadata} if metadata else {}
-        self._places: Dict[str, Tuple[int, int]] = {}
+        self._offsets: Dict[str, Tuple[int, int]] = {}
         end = 0
         for output in sorted(outputs, key=lambda output: (-BITS[output.dtype], output.name)):
-            if output.name in self._places:
+            if output.name in self._offsets:
                 refuse(path, f"tensor {output.name!r}", "a name that is written once", "it twice")
             begin, end = end, end + output.nbytes
             header[output.name] = {"dtype": output.dtype, "shape": list(output.shape), "data_offsets": [begin, end]}
-            self._places[output.name] = begin, end
+            self._offsets[output.name] = begin, end
         text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
         text += b" " * (-len(text) % 8)
         text = len(text).to_bytes(8, "little") + text
-        self._start, self._missing = len(text), {name: end - begin for name, (begin, end) in self._places.items()}
+        self._start, self._missing = len(text), {name: end - begin for name, (begin, end) in self._offsets.items()}
         self._lock, self._file = threading.Lock(), os.open(self._part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         self.resumed = os.fstat(self._file).st_size == self._start + end and os.pread(self._file, len(text), 0) == text
         if not self.resumed:
@@ -73,23 +73,23 @@ class FileWriter:
 
     def add(self, name: str, array: "numpy.ndarray[Any, Any]") -> None:
         """Writes a whole tensor."""
-        begin, end = self._places.get(name, (0, 0))
+        begin, end = self._offsets.get(name, (0, 0))
         if self._missing.get(name) == end - begin != array.nbytes:
             refuse(self.path, f"tensor {name!r}", f"{end - begin} bytes", array.nbytes)
-        self.add_piece(name, 0, array)
+        self.add_chunk(name, 0, array)
 
-    def add_piece(self, name: str, offset: int, array: "numpy.ndarray[Any, Any]") -> None:
+    def add_chunk(self, name: str, offset: int, array: "numpy.ndarray[Any, Any]") -> None:
         """Writes bytes of a tensor from its byte `offset` on. Each byte is written once."""
         with self._lock:
             if name not in self._missing:
                 refuse(self.path, f"tensor {name!r}", "a tensor that the header has and that is not yet written", "it")
-            if offset + array.nbytes > self._places[name][1] - self._places[name][0] or array.nbytes > self._missing[name]:
+            if offset + array.nbytes > self._offsets[name][1] - self._offsets[name][0] or array.nbytes > self._missing[name]:
                 refuse(self.path, f"tensor {name!r}", f"{self._missing[name]} more bytes", f"{array.nbytes} from {offset} on")
             self._count(name, array.nbytes)
-        place, data = self._start + self._places[name][0] + offset, numpy.ascontiguousarray(array).reshape(-1).view(numpy.uint8)
+        begin, data = self._start + self._offsets[name][0] + offset, numpy.ascontiguousarray(array).reshape(-1).view(numpy.uint8)
         done = 0
         while done < data.size:
-            done += os.pwrite(self._file, data[done:].data, place + done)
+            done += os.pwrite(self._file, data[done:].data, begin + done)
 
     def _count(self, name: str, nbytes: int) -> None:
         self._missing[name] -= nbytes
@@ -102,7 +102,7 @@ class FileWriter:
 
     def flush(self, name: str) -> None:
         """Tells the system that a tensor can go to the disk."""
-        begin, end = self._places[name]
+        begin, end = self._offsets[name]
         os.posix_fadvise(self._file, self._start + begin, end - begin, os.POSIX_FADV_DONTNEED)
 
     def sync(self) -> None:
@@ -143,23 +143,23 @@ class Folder:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             refuse(self.part, "output", "no other run that writes it", "one")
-        place = self.part / _RECIPE
-        if place.exists() and read_json(place) != json.loads(json.dumps(recipe)):
+        path = self.part / _RECIPE
+        if path.exists() and read_json(path) != json.loads(json.dumps(recipe)):
             refuse(
                 self.part,
                 "interrupted run",
                 "one of the same input and options",
                 "another; remove the folder, or take its options",
             )
-        write_json(place, recipe)
+        write_json(path, recipe)
 
     def rows(self, name: str) -> Optional[List[Dict[str, Any]]]:
         """What an earlier run reported of a file that it completed, or None."""
         return self._saved(name) if (self.part / name).exists() else None
 
     def _saved(self, name: str) -> Optional[List[Dict[str, Any]]]:
-        place = self.part / (name + _ROWS)
-        rows: Optional[List[Dict[str, Any]]] = read_json(place)["rows"] if place.exists() else None
+        path = self.part / (name + _ROWS)
+        rows: Optional[List[Dict[str, Any]]] = read_json(path)["rows"] if path.exists() else None
         return rows
 
     def file(self, name: str, outputs: Sequence[Output], metadata: Dict[str, str]) -> Tuple[FileWriter, List[Dict[str, Any]]]:
@@ -182,10 +182,10 @@ class Folder:
         written = sorted(self.part.glob("*.safetensors"))
         if index:
             entries = [(entry, path.name) for path in written for entry in open_file(path).entries.values()]
-            places = {entry.name: file for entry, file in sorted(entries, key=lambda pair: pair[0].name)}
+            weight_map = {entry.name: file for entry, file in sorted(entries, key=lambda pair: pair[0].name)}
             write_json(
                 self.part / index,
-                {"metadata": {"total_size": sum(entry.nbytes for entry, _ in entries)}, "weight_map": places},
+                {"metadata": {"total_size": sum(entry.nbytes for entry, _ in entries)}, "weight_map": weight_map},
             )
         own: Set[Path] = {self.part / _RECIPE, self.part / "lock", *(path.with_name(path.name + _ROWS) for path in written)}
         for path in own:

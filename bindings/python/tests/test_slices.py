@@ -1,4 +1,4 @@
-"""Codes and scales that are pieces of larger arrays, and experts that are arrays of their own."""
+"""Codes and scales that are slices of larger arrays, and experts that are arrays of their own."""
 
 import gc
 import pickle
@@ -28,11 +28,11 @@ def test_columns_of_a_larger_matrix(format, block):
     q = mxq.quantize(numbers(40, 256), format)
     codes, scales = q.rowwise.codes, q.rowwise.scales
     bits = 8 * codes.shape[1] // 256
-    piece = q.rowwise._replace(codes=codes[:, 64 * bits // 8 : 192 * bits // 8], scales=scales[:, 64 // block : 192 // block])
-    view = mxq.QTensor.from_parts(format, (40, 128), rowwise=piece)
+    part = q.rowwise._replace(codes=codes[:, 64 * bits // 8 : 192 * bits // 8], scales=scales[:, 64 // block : 192 // block])
+    view = mxq.QTensor.from_parts(format, (40, 128), rowwise=part)
     assert np.array_equal(view.dequantize(), q.dequantize()[:, 64:192])
     copied = mxq.QTensor.from_parts(
-        format, (40, 128), rowwise=piece._replace(codes=piece.codes.copy(), scales=piece.scales.copy())
+        format, (40, 128), rowwise=part._replace(codes=part.codes.copy(), scales=part.scales.copy())
     )
     assert (
         np.array_equal(mxq.matmul(numbers(4, 128), view.T), mxq.matmul(numbers(4, 128), copied.T))
@@ -43,7 +43,7 @@ def test_columns_of_a_larger_matrix(format, block):
     assert np.array_equal(pickle.loads(pickle.dumps(view)).dequantize(), view.dequantize())
 
 
-def test_gate_beside_up():
+def test_gate_and_up_in_one_array():
     q = mxq.quantize(numbers(3, 64, 96), "mxfp4")
     for rows in (slice(0, 32), slice(32, 64)):
         half = mxq.QTensor.from_parts("mxfp4", (3, 32, 96), rowwise=(q.rowwise.codes[:, rows], q.rowwise.scales[:, rows]))

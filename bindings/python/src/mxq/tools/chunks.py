@@ -1,4 +1,4 @@
-"""Does a step in pieces of rows: each is read, quantized, measured and written by one thread, in memory of a few MB."""
+"""Does a step in chunks of rows: each is read, quantized, measured and written by one thread, in memory of a few MB."""
 
 from typing import Any, List, NamedTuple
 
@@ -16,13 +16,13 @@ from .stored import Stored, typed
 from .writer import FileWriter
 
 
-class Piece(NamedTuple):
-    """Rows of a source, or all of a transposed one. line: the row of the output that the first becomes."""
+class Chunk(NamedTuple):
+    """Rows of a source, or all of a transposed one. out_row: the row of the output that the first becomes."""
 
     source: Stored
     first: int
     last: int
-    line: int
+    out_row: int
     nbytes: int
 
 
@@ -33,18 +33,18 @@ def _rows_of_tile(step: Step) -> int:
     return TILE_ROWS.get(step.layout.scaling, 1) if step.layout else 1
 
 
-def pieces(step: Step, piece_bytes: int) -> List[Piece]:
-    """The pieces of a step that reads matrices, in the order of their bytes."""
-    out, tile, line = [], _rows_of_tile(step), 0
+def chunks(step: Step, chunk_bytes: int) -> List[Chunk]:
+    """The chunks of a step that reads matrices, in the order of their bytes."""
+    out, tile, out_row = [], _rows_of_tile(step), 0
     for source in step.sources:
         rows, cols = source.shape
         row_bytes = max(source.codes.nbytes // max(rows, 1), 1)
-        many = max(piece_bytes // row_bytes, 1)
+        many = max(chunk_bytes // row_bytes, 1)
         many = rows if step.transposed else max(many // 128 * 128 or many // tile * tile, tile)
         for first in range(0, rows, max(many, 1)):
             last = min(first + many, rows)
-            out.append(Piece(source, first, last, line + first, (last - first) * row_bytes))
-        line += cols if step.transposed else rows
+            out.append(Chunk(source, first, last, out_row + first, (last - first) * row_bytes))
+        out_row += cols if step.transposed else rows
     return out
 
 
@@ -63,20 +63,20 @@ def _codes(here: Cpu, source: Stored, first: int, last: int, again: bool = False
 
 def _values(here: Cpu, source: Stored, first: int, last: int, host: Any, dtype: str = "float32") -> Any:
     """Rows of a source on the device: as they are, or those of FP8 with scales of 128x128 as `dtype`. host: of _codes()."""
-    codes = here.place(host)
+    codes = here.on_device(host)
     if source.scales is None:
         return codes
     rows, cols = (first // 128, -(-last // 128)), source.shape[1]
     scales = _read(here, source.scales, rows[0], rows[1], -(-cols // 128), True, "scales").astype(numpy.float32)
-    q = QTensor.from_parts("fp8_e4m3", (last - first, cols), rowwise=(codes, here.place(scales)), scaling="128x128")
+    q = QTensor.from_parts("fp8_e4m3", (last - first, cols), rowwise=(codes, here.on_device(scales)), scaling="128x128")
     return dequantize(q, dtype, context=here.context)
 
 
-def piece_amax(device: Device, step: Step, piece: Piece) -> float:
-    """The largest magnitude of a piece, as the format needs it."""
+def chunk_amax(device: Device, step: Step, chunk: Chunk) -> float:
+    """The largest magnitude of a chunk, as the format needs it."""
     assert step.layout is not None
-    host = _codes(device.here, piece.source, piece.first, piece.last, again=True)
-    x = _values(device.here, piece.source, piece.first, piece.last, host)
+    host = _codes(device.here, chunk.source, chunk.first, chunk.last, again=True)
+    x = _values(device.here, chunk.source, chunk.first, chunk.last, host)
     return float(amax(x, step.layout.format, context=device.here.context)[0])
 
 
@@ -87,12 +87,12 @@ def quantization_scale(amax: float) -> float:
     return float(min(scale, numpy.finfo(numpy.float32).max))
 
 
-def quantize_piece(device: Device, step: Step, piece: Piece, amax: float, file: FileWriter, mode: str) -> Measure:
-    """Quantizes a piece and writes its codes and scales. amax: that of the tensor, if its scaling has one."""
+def quantize_chunk(device: Device, step: Step, chunk: Chunk, amax: float, file: FileWriter, mode: str) -> Measure:
+    """Quantizes a chunk and writes its codes and scales. amax: that of the tensor, if its scaling has one."""
     layout, here = step.layout, device.here
     assert layout is not None
-    host = _codes(here, piece.source, piece.first, piece.last)
-    x = _values(here, piece.source, piece.first, piece.last, host)
+    host = _codes(here, chunk.source, chunk.first, chunk.last)
+    x = _values(here, chunk.source, chunk.first, chunk.last, host)
     options: Any = {"amax": amax} if layout.format == "nvfp4" else {}
     if layout.scaling == "tensor":
         options = {"quantization_scale": quantization_scale(amax)}
@@ -103,26 +103,26 @@ def quantize_piece(device: Device, step: Step, piece: Piece, amax: float, file: 
         x = x.T
         q = QTensor.from_parts(layout.format, tuple(x.shape), rowwise=Part(part.codes, part.scales), scaling=layout.scaling)
     codes, scales = here.host(part.codes), here.host(part.scales)
-    file.add_piece(step.outputs[0].name, piece.line * codes.nbytes // len(codes), codes)
-    if layout.scaling != "tensor" or piece.line == 0:
+    file.add_chunk(step.outputs[0].name, chunk.out_row * codes.nbytes // len(codes), codes)
+    if layout.scaling != "tensor" or chunk.out_row == 0:
         tile = 128 if layout.scaling == "128x128" else 1
-        file.add_piece(step.outputs[1].name, -(-piece.line // tile) * (scales.nbytes // len(scales)), scales)
+        file.add_chunk(step.outputs[1].name, -(-chunk.out_row // tile) * (scales.nbytes // len(scales)), scales)
     out = Measure(layout.format, layout.scaling)
-    out.add(here, x, q, mode, piece.first)
+    out.add(here, x, q, mode, chunk.first)
     out.not_finite = not_finite(host)
     return out
 
 
-def widen_piece(device: Device, step: Step, piece: Piece, file: FileWriter) -> None:
+def widen_chunk(device: Device, step: Step, chunk: Chunk, file: FileWriter) -> None:
     """Writes rows of FP8 as BF16."""
     here = device.here
-    host = _codes(here, piece.source, piece.first, piece.last)
-    x = here.host(_values(here, piece.source, piece.first, piece.last, host, "bfloat16"))
-    file.add_piece(step.outputs[0].name, piece.line * x.nbytes // len(x), x)
+    host = _codes(here, chunk.source, chunk.first, chunk.last)
+    x = here.host(_values(here, chunk.source, chunk.first, chunk.last, host, "bfloat16"))
+    file.add_chunk(step.outputs[0].name, chunk.out_row * x.nbytes // len(x), x)
 
 
-def copy_piece(device: Device, step: Step, first: int, last: int, file: FileWriter) -> None:
+def copy_chunk(device: Device, step: Step, first: int, last: int, file: FileWriter) -> None:
     """Copies bytes of a tensor."""
     data = device.here.buffer("source", last - first)
     read_into(step.sources[0].codes, first, data, again=False)
-    file.add_piece(step.outputs[0].name, first, data)
+    file.add_chunk(step.outputs[0].name, first, data)

@@ -1,4 +1,4 @@
-"""mxq-quantize in pieces: the same bytes whatever the pieces and threads, an interrupt inside of a file, experts, shared scales."""
+"""mxq-quantize in chunks: the same bytes whatever the chunks and threads, an interrupt inside of a file, experts, shared scales."""
 
 import json
 import os
@@ -29,14 +29,14 @@ ROWS = [row for row in layouts.LAYOUTS if row.layout == "compressed-tensors"]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=name_of)
-def test_pieces_and_threads_do_not_change_what_is_written(checkpoint, tmp_path, monkeypatch, row):  # noqa: F811
+def test_chunks_and_threads_do_not_change_what_is_written(checkpoint, tmp_path, monkeypatch, row):  # noqa: F811
     chosen = quantize.recipe(row.layout, row.format, row.scaling)
     quantize.run(checkpoint, tmp_path / "whole", chosen)
-    for place, (nbytes, threads) in enumerate(((8_000, 3), (40_000, 1))):
-        monkeypatch.setattr(devices.Cpu, "piece_bytes", nbytes)
-        monkeypatch.setattr(quantize, "_BEGUN", (1, 70_000)[place])
-        quantize.run(checkpoint, tmp_path / str(place), chosen, threads=threads)
-        made, whole = files(tmp_path / str(place)), files(tmp_path / "whole")
+    for number, (nbytes, threads) in enumerate(((8_000, 3), (40_000, 1))):
+        monkeypatch.setattr(devices.Cpu, "chunk_bytes", nbytes)
+        monkeypatch.setattr(quantize, "_BEGUN", (1, 70_000)[number])
+        quantize.run(checkpoint, tmp_path / str(number), chosen, threads=threads)
+        made, whole = files(tmp_path / str(number)), files(tmp_path / "whole")
         assert set(made) == set(whole)
         for name in whole:
             if not name.startswith("quantization_report"):
@@ -45,7 +45,7 @@ def test_pieces_and_threads_do_not_change_what_is_written(checkpoint, tmp_path, 
         assert [{**one, "sqnr_db": 0} for one in rows] == [{**one, "sqnr_db": 0} for one in wanted]
 
 
-def test_pieces_of_fp8_hold_whole_tiles(tmp_path, monkeypatch):
+def test_chunks_of_fp8_hold_whole_tiles(tmp_path, monkeypatch):
     fp8 = mxq.quantize(np.random.default_rng(0).standard_normal((700, 256), "float32"), "fp8_e4m3", scaling="128x128")
     tensors = {}
     for name in ("a.weight", "lm_head.weight"):  # quantized, and widened to BF16
@@ -53,17 +53,17 @@ def test_pieces_of_fp8_hold_whole_tiles(tmp_path, monkeypatch):
     save(tmp_path / "m.safetensors", tensors, {"a.weight": "F8_E4M3", "lm_head.weight": "F8_E4M3"})
     chosen = quantize.recipe("compressed-tensors", "mxfp4")
     quantize.run(tmp_path / "m.safetensors", tmp_path / "whole", chosen)
-    monkeypatch.setattr(devices.Cpu, "piece_bytes", 10_000)
-    quantize.run(tmp_path / "m.safetensors", tmp_path / "pieces", chosen)
-    made = reader.open_checkpoint(tmp_path / "pieces").entries
-    assert (tmp_path / "pieces/m.safetensors").read_bytes() == (tmp_path / "whole/m.safetensors").read_bytes()
+    monkeypatch.setattr(devices.Cpu, "chunk_bytes", 10_000)
+    quantize.run(tmp_path / "m.safetensors", tmp_path / "chunks", chosen)
+    made = reader.open_checkpoint(tmp_path / "chunks").entries
+    assert (tmp_path / "chunks/m.safetensors").read_bytes() == (tmp_path / "whole/m.safetensors").read_bytes()
     want = mxq.quantize(fp8.dequantize(), "mxfp4").rowwise
     assert reader.read_bytes(made["a.weight_packed"]).tobytes() == want.codes.tobytes()
     assert reader.read_bytes(made["lm_head.weight"]).tobytes() == fp8.dequantize("bfloat16").tobytes()
 
 
-def test_a_large_tensor_is_cut_into_pieces_of_whole_tiles():
-    from mxq.tools import pieces, plan
+def test_a_large_tensor_is_cut_into_chunks_of_whole_tiles():
+    from mxq.tools import chunks, plan
     from pathlib import Path
 
     entry = reader.Entry("a.weight", "BF16", (1000, 64), 0, 128_000, Path("x"))
@@ -77,11 +77,11 @@ def test_a_large_tensor_is_cut_into_pieces_of_whole_tiles():
         step = plan._quantized(
             "a.weight", (1000, 64), (source,), quantize.recipe("compressed-tensors", "nvfp4", scaling), False
         )
-        made = pieces.pieces(step, nbytes)
-        assert [piece.last for piece in made] == lasts and made[0].first == 0 and row.scaling == scaling
+        made = chunks.chunks(step, nbytes)
+        assert [chunk.last for chunk in made] == lasts and made[0].first == 0 and row.scaling == scaling
         assert (
             all(one.last == other.first for one, other in zip(made, made[1:]))
-            and sum(piece.nbytes for piece in made) == 128_000
+            and sum(chunk.nbytes for chunk in made) == 128_000
         )
 
 
@@ -100,7 +100,7 @@ def test_a_sample_is_the_first_128_of_each_2048_rows(tmp_path, monkeypatch):
     save(tmp_path / "m.safetensors", {"a.weight": x})
     found = {}
     for mode in ("sample", "all", "none"):
-        monkeypatch.setattr(devices.Cpu, "piece_bytes", 50_000)
+        monkeypatch.setattr(devices.Cpu, "chunk_bytes", 50_000)
         chosen = quantize.recipe("compressed-tensors", "mxfp4", measure=mode)
         found[mode] = quantize.run(tmp_path / "m.safetensors", tmp_path / mode, chosen)["tensors"][0]
     q = mxq.quantize(x, "mxfp4")
@@ -151,11 +151,11 @@ def test_an_interrupt_inside_of_a_file_goes_on_behind_the_last_tensor(tmp_path, 
     part = tmp_path / "out.partial/m.safetensors.part"
     inode, saved = part.stat().st_ino, json.loads((tmp_path / "out.partial/m.safetensors.rows.json").read_text())["rows"]
     assert [row["name"] for row in saved] == [f"{i}.weight" for i in range(4)]
-    from mxq.tools import pieces
+    from mxq.tools import chunks
 
     again = []
-    original = pieces.quantize_piece
-    monkeypatch.setattr(quantize, "quantize_piece", lambda *a: again.append(a[1].name) or original(*a))
+    original = chunks.quantize_chunk
+    monkeypatch.setattr(quantize, "quantize_chunk", lambda *a: again.append(a[1].name) or original(*a))
     report = quantize.run(tmp_path / "m.safetensors", tmp_path / "out", chosen)
     assert (tmp_path / "out/m.safetensors").stat().st_ino == inode and sorted(again) == [f"{i}.weight" for i in range(4, 8)]
     assert quantize.run(tmp_path / "m.safetensors", tmp_path / "once", chosen) == report
@@ -186,14 +186,14 @@ def test_a_signal_ends_the_command_and_the_same_command_goes_on(tmp_path):
     command += ["--format", "mxfp8_e4m3", "--measure", "all", "--threads", "1"]
     taken = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731  a shell's background jobs ignore it
     running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=taken)
-    place = tmp_path / "out.partial/m.safetensors.part"
-    while not place.exists() and running.poll() is None:
+    file = tmp_path / "out.partial/m.safetensors.part"
+    while not file.exists() and running.poll() is None:
         time.sleep(0.01)
     time.sleep(0.1)
     running.send_signal(signal.SIGINT)
     said = running.communicate(timeout=60)[1]
     assert running.returncode == 130 and "interrupted; the same command goes on from here" in said, said
-    assert not (tmp_path / "out").exists() and place.exists()
+    assert not (tmp_path / "out").exists() and file.exists()
     rows = json.loads((tmp_path / "out.partial/m.safetensors.rows.json").read_text())["rows"]
     assert len(rows) < 40
     assert subprocess.run(command, capture_output=True).returncode == 0
@@ -313,19 +313,19 @@ def test_tensors_that_engines_join_share_a_global_scale(tmp_path):
         for i, name in enumerate(names)
     }
     save(tmp_path / "m.safetensors", tensors)
-    places = {}
+    scales = {}
     for shared in (False, True):
         chosen = quantize.recipe(CT, "nvfp4", share_global=shared)
         quantize.run(tmp_path / "m.safetensors", tmp_path / str(shared), chosen)
         entries = reader.open_checkpoint(tmp_path / str(shared)).entries
-        places[shared] = {n: stored.array(entries[n + "_global_scale"]).item() for n in tensors}
+        scales[shared] = {n: stored.array(entries[n + "_global_scale"]).item() for n in tensors}
     groups = {"q_proj": "v_proj", "k_proj": "v_proj", "gate_proj": "up_proj", "experts.0.w1": "experts.0.w3"}
     for name in tensors:
         head, tail = ".".join(name.split(".")[:2]), name[len("layers.0.") : -len(".weight")]
-        assert places[True][name] == places[False][f"{head}.{groups.get(tail, tail)}.weight"]
-    assert len(set(places[True].values())) < len(set(places[False].values()))
+        assert scales[True][name] == scales[False][f"{head}.{groups.get(tail, tail)}.weight"]
+    assert len(set(scales[True].values())) < len(set(scales[False].values()))
     for name, q in loaded(tmp_path / "True").items():
-        want = mxq.quantize(tensors[name], "nvfp4", amax=2688 / places[True][name])
+        want = mxq.quantize(tensors[name], "nvfp4", amax=2688 / scales[True][name])
         assert (
             q.rowwise.codes.tobytes() == want.rowwise.codes.tobytes()
             and q.rowwise.scales.tobytes() == want.rowwise.scales.tobytes()

@@ -1,4 +1,4 @@
-"""Copies what is beside the weights of a checkpoint: a tokenizer, a modelling file, the folders of other parts."""
+"""Copies the files of a checkpoint other than its weights: a tokenizer, a modelling file, the folders of other parts."""
 
 import os
 import shutil
@@ -32,7 +32,7 @@ def _entered(path: Path) -> bool:
     )
 
 
-def copy_beside(source: Path, folder: Folder, but: Sequence[str], checkpoint: Checkpoint) -> List[str]:
+def copy_other_files(source: Path, folder: Folder, but: Sequence[str], checkpoint: Checkpoint) -> List[str]:
     """Copies the files of a folder and of its subfolders. Gives the names of those that are not copied.
 
     but: names that are written anew. Nothing is copied where one file of the folder was asked for.
@@ -41,8 +41,8 @@ def copy_beside(source: Path, folder: Folder, but: Sequence[str], checkpoint: Ch
         return []
     left: List[str] = []
     read: Set[Path] = {file.path for file in checkpoint.files} | {source / checkpoint.index_name}
-    for place, folders, files in os.walk(source):
-        here, inside = Path(place), Path(place).relative_to(source)
+    for folder_path, folders, files in os.walk(source):
+        here, inside = Path(folder_path), Path(folder_path).relative_to(source)
         left += [f"{inside / name}/" for name in folders if not _entered(here / name) and name != folder.part.name]
         folders[:] = sorted(name for name in folders if _entered(here / name))
         for name in sorted(files):
