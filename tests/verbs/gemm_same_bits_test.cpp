@@ -61,7 +61,8 @@ namespace {
 class FewRows {
 public:
     template <class MakeA>
-    FewRows(testing::Device& maker, const MakeA& make_a, const oracle::Spec& spec, int64_t m, int64_t n, int64_t k, uint64_t seed)
+    FewRows(testing::Device& maker, const MakeA& make_a, const oracle::Spec& spec, int64_t m, int64_t n, int64_t k,
+            uint64_t seed)
         : m_(m), n_(n), random_(seed), a_(make_a(maker, random_)),
           b_(make_operand(maker, spec, std::nullopt, n, k, false, false, random_, 0)) {}
 
