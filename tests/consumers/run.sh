@@ -96,15 +96,6 @@ examples() { # as a project of their own
 }
 check "the installed examples build and run" examples
 
-# Runs the lines of README.md that build and install, as on a machine without Catch2, and without CUDA, which is faster.
-readme_installs() {
-    sed -n '/^## Building and linking/,/^CMake/s/^    cmake/cmake/p' "$source/README.md" |
-        sed -e "1s|\$| -DMXQ_CUDA=OFF -DCMAKE_DISABLE_FIND_PACKAGE_Catch2=ON|" -e "s| build\b| '$work/readme-build'|" \
-            -e "s|/usr/local|'$work/readme-prefix'|" >"$work/lines" &&
-        cat "$work/lines" && [ "$(wc -l <"$work/lines")" = 3 ] && (cd "$source" && bash -e "$work/lines") &&
-        "$work/readme-prefix/bin/mxq-info" && find_package "$work/readme-prefix"
-}
-check "README.md's lines build and install without Catch2" readme_installs
 refuses_tests() { # where Catch2 is missing, and says what to do
     ! cmake -S "$source" -B "$work/refused" -DMXQ_CUDA=OFF -DMXQ_TESTS=ON -DCMAKE_DISABLE_FIND_PACKAGE_Catch2=ON 2>"$work/error" &&
         cat "$work/error" && grep -q "MXQ_TESTS=ON, but Catch2 was not found" "$work/error" && grep -q "MXQ_TESTS=OFF" "$work/error"

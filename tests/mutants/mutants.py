@@ -180,7 +180,7 @@ def build(place, device, mutants, jobs):
     write_tree(tree, mutants)
     include = f"-include {tree}/tests/mutants/mutant.h"
     configure = ["cmake", "-S", tree, "-B", out, "-DCMAKE_BUILD_TYPE=Release", "-DMXQ_TESTS=ON", "-DMXQ_EXAMPLES=OFF",
-                 "-DMXQ_INSTALL=OFF",
+                 "-DMXQ_INSTALL=OFF", "-DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON",  # which cannot follow another -include
                  f"-DMXQ_CUDA={'ON' if device == 'cuda' else 'OFF'}", f"-DCMAKE_CXX_FLAGS={include}",
                  f"-DCMAKE_CUDA_FLAGS={include}", *os.environ.get("MXQ_CMAKE_ARGS", "").split()]
     targets = ["mxq_unit_tests", "mxq_tests", "mxq_search", "mxq_graph_test" if device == "cuda" else "mxq_fault_test"]

@@ -2,7 +2,7 @@
 # ./tests/packages/run.sh build-dir
 # Makes the packages of cpack and builds a program with each, from wherever it is unpacked. Reads the headers with every compiler
 # and language version that is here, and compares the interface with the frozen one of each release. Embeds the library in a
-# project, and builds it once more from another folder, with the same bytes.
+# project, and builds it once more from another folder by the lines of README.md, with the same bytes.
 # shellcheck source=/dev/null disable=SC2154  # it makes build, here, source and work
 . "$(dirname "$0")/../checks.sh"
 
@@ -83,6 +83,11 @@ fi
 
 # ---- Embedded, and built again elsewhere -----------------------------------------------------------------------------
 
+program() { # prefix: builds and runs a program through find_package
+    cmake --fresh -S "$source/tests/consumers/program" -B "$work/program" -DCMAKE_PREFIX_PATH="$1" && cmake --build "$work/program" &&
+        LD_LIBRARY_PATH=$1/lib "$work/program/consumer"
+}
+
 # Debug builds, which compile fastest and have what abidiff reads. A cache that makes paths relative would change them.
 unset CCACHE_BASEDIR CCACHE_NOHASHDIR
 embedded() {
@@ -90,12 +95,18 @@ embedded() {
         cmake --build "$work/embed" --parallel "$(nproc)" && "$work/embed/consumer"
 }
 nothing_installed() { cmake --install "$work/embed" --prefix "$work/none" && [ -z "$(find "$work/none" -type f 2>/dev/null)" ]; }
-elsewhere() {
+# Runs the lines of README.md that build and install: in a copy of the source, as on a machine without Catch2, and as the build
+# above in all that changes bytes.
+readme_installs() {
     local tree="$work/some where/else"
-    mkdir -p "$tree" && cp -r "$source/CMakeLists.txt" "$source/cmake" "$source/include" "$source/src" "$tree" &&
-        cmake -S "$tree" -B "$tree/out" -DCMAKE_BUILD_TYPE=Debug -DMXQ_CUDA=OFF -DMXQ_TESTS=OFF -DMXQ_EXAMPLES=OFF -DMXQ_INSTALL=OFF &&
-        cmake --build "$tree/out" --parallel "$(nproc)" --target mxq && cmp "$work/embed/mxq/src/libmxq.so.0" "$tree/out/src/libmxq.so.0"
+    mkdir -p "$tree" && (cd "$source" && cp -r CHANGELOG.md CMakeLists.txt LICENSE README.md cmake docs examples include libmxq.pc.in src "$tree") &&
+        sed -n '/^## Building and linking/,/^CMake/s/^    cmake/cmake/p' "$source/README.md" |
+        sed -e "1s|\$| -DCMAKE_BUILD_TYPE=Debug -DMXQ_CUDA=OFF -DMXQ_EXAMPLES=OFF -DCMAKE_DISABLE_FIND_PACKAGE_Catch2=ON|" \
+            -e "s|/usr/local|'$work/readme-prefix'|" >"$work/lines" &&
+        cat "$work/lines" && [ "$(wc -l <"$work/lines")" = 3 ] && (cd "$tree" && bash -e "$work/lines") &&
+        "$work/readme-prefix/bin/mxq-info" && program "$work/readme-prefix"
 }
+same_bytes() { cmp "$work/embed/mxq/src/libmxq.so.0" "$work/some where/else/build/src/libmxq.so.0"; }
 
 # The types and functions that are in the library: nothing of a release goes or changes.
 compare_abi() { "$here/abi.sh" "$work/embed/mxq/src/libmxq.so.0" "$1"; }
@@ -115,7 +126,8 @@ notices_changes() { # of a name and of a result's type; a function that the stor
 }
 if check "embedded with add_subdirectory" embedded; then
     check "embedded, it installs nothing" nothing_installed
-    check "built from another folder, the library is the same bytes" elsewhere
+    check "README.md's lines build and install without Catch2" readme_installs
+    check "built from another folder, the library is the same bytes" same_bytes
     if command -v abidiff >/dev/null && [ "$(uname -m)" = x86_64 ]; then
         check "abidiff: the library has the stored interface" as_stored
         check "abidiff: a changed interface is noticed" notices_changes
@@ -141,10 +153,6 @@ check "a program of each frozen header runs with this library" old_program
 
 # ---- Packages --------------------------------------------------------------------------------------------------------
 
-program() { # prefix: builds and runs a program through find_package
-    cmake --fresh -S "$source/tests/consumers/program" -B "$work/program" -DCMAKE_PREFIX_PATH="$1" && cmake --build "$work/program" &&
-        LD_LIBRARY_PATH=$1/lib "$work/program/consumer"
-}
 pack() { (cd "$build" && SOURCE_DATE_EPOCH=1700000000 cpack -G "$1" -B "$2"); }
 generators=TGZ
 command -v dpkg-deb >/dev/null && generators="TGZ;DEB"

@@ -15,6 +15,9 @@ struct Runner {
     std::unique_ptr<testing::Device> device;
     std::unique_ptr<Arena> arena;
     std::map<std::string, std::vector<std::string>> implementations = {};  // of each verb that was asked for them
+    bool for_products = false;  // all other verbs run the kernels of another runner
+
+    bool has_kernels_for(const Call& call) const { return !for_products || call.is_product(); }
 };
 
 struct Pointer {

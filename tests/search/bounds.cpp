@@ -44,9 +44,7 @@ double error_of_sum(const Element& e, double factor) {
 }
 
 // Returns how much alignment on tensor cores adds to the error of two F16 operands.
-double error_of_alignment(const Element& e, double factor, const oracle::Promise& promise) {
-    return promise.implementation == "cpu" ? 0 : factor * 0x1p-24 * e.aligned;
-}
+double error_of_alignment(const Element& e, double factor) { return factor * 0x1p-24 * e.aligned; }
 
 // Numbers from here on may round to Inf in fp32.
 constexpr double largest_sum = 0x1.FFFFFFp127 * (1 - 0x1p-40);
@@ -253,12 +251,12 @@ std::string check_piece(const Problem& problem, const Piece& piece, const oracle
     const double factor = oracle::bound_factor(promise, piece.k, exact) + oracle::more_of(more_of_call(problem.call));
     const std::vector<Element>& sums = sums_of(problem, piece, promise.bound);
     const Rounding rounding = rounding_of(problem.call.d.format);
-    const double scale = std::fabs(static_cast<double>(problem.call.alpha));
+    const bool aligns = promise.implementation != "cpu";
+    const double roundings = oracle::rounding_of_sums(promise, piece.k) * std::fabs(static_cast<double>(problem.call.alpha));
     if (values.size() != sums.size()) return "the search lost elements";
     for (size_t i = 0; i < sums.size(); ++i) {
         const Element& e = sums[i];
-        const double error = error_of_sum(e, factor) + error_of_alignment(e, factor, promise) +
-                             oracle::rounding_of_sums(promise, piece.k) * scale;
+        const double error = error_of_sum(e, factor) + (aligns ? error_of_alignment(e, factor) : 0) + roundings;
         if (keeps_bound(e, values[i], rounding, error)) continue;
         char text[200];
         std::snprintf(text, sizeof text, "element %zu: %.9g, expected %.17g%s, error %.3g, of the sum at most %.3g", i,

@@ -120,7 +120,10 @@ std::vector<Runner> make_runners(const Options& options, int64_t worker) {
     std::vector<Runner> out;
     if (device != "cuda")
         for (const char* isa : {"scalar", "avx2", "avx512bw", "avx512", "avx512bf16"})
-            if (has_instruction_set(isa)) out.push_back(cpu_runner(isa, threads_of(isa, worker)));
+            if (has_instruction_set(isa)) {
+                out.push_back(cpu_runner(isa, threads_of(isa, worker)));
+                out.back().for_products = std::strncmp(isa, "avx512", 6) == 0 && std::strcmp(isa, "avx512bw") != 0;
+            }
     if (device == "cpu") return out;
     mxq_context* context = nullptr;
     const mxq_status status = mxq_context_create(MXQ_DEVICE_CUDA, 0, nullptr, &context);

@@ -57,17 +57,27 @@ TEST_CASE("gemm formats: the same bits of operands that are read across for any 
 
 namespace {
 
-// Returns the bytes of an F32 D: few rows of A, which `make_a` makes, times weights of this format, all of the same seed.
-template <class MakeA>
-oracle::Bytes few_rows_product(testing::Device& device, const MakeA& make_a, const oracle::Spec& spec, int64_t m, int64_t n,
-                               int64_t k, uint64_t seed) {
-    cases::Random random(seed);
-    Operand a = make_a(device, random);
-    Operand b = make_operand(device, spec, std::nullopt, n, k, false, false, random, 0);
-    testing::Output d(device, MXQ_FORMAT_F32, {std::nullopt, m, n}, 0);
-    testing::run_product(device, mxq_gemm, mxq_gemm_query, nullptr, a.tensor, b.tensor, d.tensor);
-    return d.bytes();
-}
+// Few rows of A, which `make_a` makes, and weights of this format, all of the same seed and in the host's memory.
+class FewRows {
+public:
+    template <class MakeA>
+    FewRows(testing::Device& maker, const MakeA& make_a, const oracle::Spec& spec, int64_t m, int64_t n, int64_t k,
+            uint64_t seed)
+        : m_(m), n_(n), random_(seed), a_(make_a(maker, random_)),
+          b_(make_operand(maker, spec, std::nullopt, n, k, false, false, random_, 0)) {}
+
+    // Returns the bytes of an F32 D.
+    oracle::Bytes product_on(testing::Device& device) const {
+        testing::Output d(device, MXQ_FORMAT_F32, {std::nullopt, m_, n_}, 0);
+        testing::run_product(device, mxq_gemm, mxq_gemm_query, nullptr, a_.tensor, b_.tensor, d.tensor);
+        return d.bytes();
+    }
+
+private:
+    const int64_t m_, n_;
+    cases::Random random_;
+    const Operand a_, b_;
+};
 
 }  // namespace
 
@@ -87,10 +97,11 @@ TEST_CASE("gemm formats: the same bits of few rows for any number of threads and
         const auto make_a = [&](testing::Device& device, cases::Random& same) {
             return make_operand(device, plain_spec(activations), std::nullopt, m, k, false, false, same, 0);
         };
-        const oracle::Bytes expected = few_rows_product(reference, make_a, spec, m, n, k, seed);
+        const FewRows operands(reference, make_a, spec, m, n, k, seed);
+        const oracle::Bytes expected = operands.product_on(reference);
         for (OtherCpu& other : others) {
             INFO(text(plain_spec(activations), spec) << ", " << m << "x" << n << "x" << k << ", " << mxq_context_description(other.context));
-            REQUIRE(testing::difference(few_rows_product(other, make_a, spec, m, n, k, seed), expected) == "");
+            REQUIRE(testing::difference(operands.product_on(other), expected) == "");
             ++ran;
         }
     }
@@ -113,11 +124,12 @@ TEST_CASE("gemm formats: the same bits of few rows that are extreme in one pass 
                 const auto make_a = [&](testing::Device& device, cases::Random&) {
                     return make_plain(device, MXQ_FORMAT_BF16, x, {std::nullopt, m, k}, 0);
                 };
-                const oracle::Bytes expected = few_rows_product(reference, make_a, spec, m, n, k, seed + 100);
+                const FewRows operands(reference, make_a, spec, m, n, k, seed + 100);
+                const oracle::Bytes expected = operands.product_on(reference);
                 for (OtherCpu& other : others) {
                     INFO(testing::describe(spec)
                          << ", " << m << " rows, extreme at " << extreme << ", " << mxq_context_description(other.context));
-                    REQUIRE(testing::difference(few_rows_product(other, make_a, spec, m, n, k, seed + 100), expected) == "");
+                    REQUIRE(testing::difference(operands.product_on(other), expected) == "");
                     ++ran;
                 }
             }
