@@ -105,6 +105,7 @@ bool has_kept_lines(const GemmOperand& operand) { return operand.bits == 8 && op
 
 // Returns whether the product must be exact, which takes BF16 tensor cores.
 bool is_exact(const GemmProblem& p) {
+    // With a plain or FP8 B, BF16 tensor cores alone multiply where A is plain.
     if (p.b.scale_type == ScaleType::None || p.b.scale_type == ScaleType::F32) return p.a.scale_type == ScaleType::None;
     return p.a.scale_type != ScaleType::E8M0 || p.b.scale_type != ScaleType::E8M0 || p.exact_products;
 }

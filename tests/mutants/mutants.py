@@ -35,8 +35,8 @@ MARK = re.compile(r"\{\{(.*?) => (.*?)\}\}(?!\})")
 
 # Changes that the copied tree needs besides the mutants, each as (file, text to replace, text in its place).
 CHANGES = [
-    ("src/cuda/device.cpp", "    load_implementations(context);",
-     "    set_mutant_on_device();\n    load_implementations(context);"),
+    ("src/cuda/device.cpp", "    load(context);",
+     "    set_mutant_on_device();\n    load(context);"),
     ("tests/main.cpp", "    Catch::Session session;", "    set_mutant_on_device();\n    Catch::Session session;"),
     # Mutants may cost registers.
     ("cmake/MxqCompileOptions.cmake", ":-Xptxas=--warn-on-spills,--warning-as-error>", ":-Xptxas=--warn-on-spills>"),
