@@ -18,7 +18,6 @@ from typing import Any, List, Optional, Tuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from . import _kind_torch, _torch_calls
 from ._descriptors import checked_spec
@@ -112,8 +111,10 @@ class _Linear(torch.autograd.Function):
         return product(qx, qw.mT, bias=bias)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> Tuple[Optional[Tensor], ...]:
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # second derivatives would be lost without a word
+            raise Error("layers whose weights are not quantized have first derivatives only, found create_graph=True; quantize the "
+                        "weights and use a product, which has more")
         saved: List[Tensor] = list(ctx.saved_tensors)
         groups = Groups(saved.pop(), cover_rows=ctx.cover_rows) if ctx.has_ends else None
         product = matmul if groups is None else grouped_matmul
