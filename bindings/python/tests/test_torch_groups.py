@@ -84,3 +84,8 @@ def test_check_ends_reads_them():
                  lambda **o: mt.grouped_matmul(X, W.mT, ends=mxq.Groups(SIZES), **o)):
         with pytest.raises(mxq.Error, match="ends"):
             call(check_ends=True)
+
+
+def test_grouped_linear_takes_rows_of_tokens():
+    with pytest.raises(mxq.Error, match=r"x has shape \(2, 35, 32\), expected \(tokens, inputs\)"):
+        mt.grouped_linear(torch.zeros(2, 35, 32), torch.zeros(2, 24, 32), [20, 70])

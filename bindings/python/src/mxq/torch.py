@@ -187,4 +187,6 @@ def grouped_linear(x: Tensor, weights: Any, ends: Any, format: Optional[str] = N
     ends: one past the last row of each group: torch.cumsum(sizes, 0), and no starts or sizes.
     weight_gradient: "quantized", or "high_precision" for dy^T x of the tensors as they are.
     """
+    if x.dim() != 2:
+        raise Error(f"x has shape {tuple(x.shape)}, expected (tokens, inputs): ends count its rows; flatten it with x.flatten(0, -2)")
     return _layer(x, weights, bias, _groups(ends, x, check_ends), format, weight_gradient)
