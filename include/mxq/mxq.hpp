@@ -147,7 +147,7 @@ bool has_scales(mxq_format format) {
     return sizeof(T) == 1 || format < MXQ_FORMAT_MXFP8_E4M3 || format > MXQ_FORMAT_NVFP4;
 }
 
-// What the elements of a plain format are; nullptr for a quantized one.
+// Names the elements of a plain format; nullptr for a quantized one.
 inline const char* element_text(mxq_format format) {
     switch (format) {
         case MXQ_FORMAT_F32: return "float";

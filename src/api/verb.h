@@ -1,4 +1,4 @@
-// What every verb does with a validated problem: chooses an implementation, checks the workspace, logs, runs.
+// Runs a validated problem of any verb: chooses an implementation, checks the workspace, logs, runs.
 #pragma once
 #include <memory>
 #include <string_view>

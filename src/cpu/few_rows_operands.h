@@ -1,4 +1,4 @@
-// What kernels of few rows do with their operands before they multiply. Part of few_rows_kernels.cpp and
+// Prepares the operands of few rows for their kernels. Part of few_rows_kernels.cpp and
 // few_rows_scalar.cpp.
 #pragma once
 #include "cpu/few_rows_kernels.h"

@@ -1,5 +1,5 @@
 // An implementation of a verb: its name, when it declines, what it needs, its run. Kernels include this header, so it
-// includes little: parsing headers once for each chip is most of the time to compile a small kernel.
+// includes little: parsing headers once for each chip dominates the compile time of a small kernel.
 #pragma once
 #include <cstdint>
 

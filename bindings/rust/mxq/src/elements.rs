@@ -22,7 +22,7 @@ elements!(f32 u8 i8 u16 i16);
 
 /// An integer that ends of groups are made of: `i32` or `i64`.
 pub trait End: sealed::Sealed {
-    /// What the library calls it.
+    /// Gives the library's constant for the type.
     const TYPE: Type;
 }
 

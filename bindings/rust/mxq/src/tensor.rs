@@ -33,7 +33,7 @@ use std::ptr;
 /// println!("{x}");
 /// ```
 ///
-/// What lives longer than its buffers is a [`Descriptor`](crate::Descriptor), which gives such a tensor for each call.
+/// A [`Descriptor`](crate::Descriptor) outlives its buffers, and gives such a tensor for each call.
 pub struct Tensor<'a> {
     handle: Handle<sys::mxq_tensor>,
     format: Format,

@@ -8,7 +8,7 @@ from typing import List, Sequence, Set
 from .reader import Checkpoint
 from .writer import Folder
 
-# The same weights in formats of other programs. Subfolders have other parts of a model, whose weights are copied.
+# Lists files that hold the same weights for other programs. Subfolders have other parts of a model, whose weights are copied.
 _OTHER_PROGRAMS = (".pth", ".gguf", ".onnx", ".onnx_data", ".h5", ".msgpack", ".ot")
 _WEIGHTS = (".safetensors", ".bin", ".pt", *_OTHER_PROGRAMS)
 
