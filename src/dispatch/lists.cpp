@@ -60,22 +60,23 @@ const SwizzleImplementation* const swizzle_list[] = {
 };
 
 const GemmImplementation* const gemm_list[] = {
-    &cuda::cublaslt,           // cuBLASLt's tensor-core kernels, where version, chip and layout allow
-    &cuda::cublaslt_swizzle,   // after a pass over compact scales, and over MX of 4 and 6 bits; where FP8 takes E8M0 scales
-    &cuda::cublaslt_rebase,    // MX where FP8 takes no E8M0 scales: after a pass over each operand
-    &cuda::skinny_sm90,        // up to 128 rows: reads quantized weights once, exact
-    &cuda::splitk_sm90,        // up to 128 rows, split-K in one launch, exact: see has_split_rows
-    &cuda::wgmma_fp8_sm90,     // MX rebased by a kernel of our own, and FP8: see preferred_gemm
-    &cuda::wgmma_bf16_sm90,    // BF16, NVFP4, and FP8 with ROW scales, with quantized weights
-    &cuda::wgmma_plain_sm90,   // BF16 with BF16, F16 with F16
-    &cuda::wgmma_fp8_turn,     // FP8 with MN-major FP8, which a pass transposes
-    &cuda::wgmma_blocks_sm90,  // FP8 with scales of 128 with BF16, MX and NVFP4
-    &cuda::cublaslt_widen,     // MN-major MX, and weight gradients that are exact or with BF16: after dequantizing to BF16
-    &cuda::wgmma_plain_widen,  // the same by a kernel of our own, and exact products of many rows
+    &cuda::cublaslt,          // cuBLASLt's tensor-core kernels, where version, chip and layout allow
+    &cuda::cublaslt_swizzle,  // after a pass over compact scales, and over MX of 4 and 6 bits; where FP8 takes E8M0 scales
+    &cuda::cublaslt_rebase,   // MX where FP8 takes no E8M0 scales: after a pass over each operand
+    &cuda::skinny_sm90,       // up to 128 rows: reads quantized weights once, exact
+    &cuda::splitk_sm90,       // up to 128 rows, split-K in one launch, exact: see has_split_rows
+    &cuda::wgmma_fp8_sm90,    // MX rebased by a kernel of our own, and FP8: see preferred_gemm
+    &cuda::wgmma_bf16_sm90,   // BF16, NVFP4, and FP8 with ROW scales, with quantized weights
+    &cuda::wgmma_plain_sm90,  // BF16 with BF16, F16 with F16
+    &cuda::wgmma_fp8_transpose,  // FP8 with MN-major FP8, which a pass transposes
+    &cuda::wgmma_blocks_sm90,    // FP8 with scales of 128 with BF16, MX and NVFP4
+    &cuda::cublaslt_widen,       // MN-major MX, and weight gradients that are exact or with BF16: after dequantizing to BF16
+    &cuda::wgmma_plain_widen,    // the same by a kernel of our own, and exact products of many rows
     &cuda::mma_bf16_widen,
-    &cuda::mma_bf16_turn,  // MN-major FP8, which a pass transposes
-    &cuda::mma_bf16_rows,  // up to 64 rows (of groups: on average) with quantized weights
-    &cuda::mma_bf16,          &cpu::gemm,
+    &cuda::mma_bf16_transpose,  // MN-major FP8, which a pass transposes
+    &cuda::mma_bf16_rows,       // up to 64 rows (of groups: on average) with quantized weights
+    &cuda::mma_bf16,
+    &cpu::gemm,
 };
 
 const GemmImplementation* const grouped_gemm_list[] = {
@@ -88,14 +89,14 @@ const GemmImplementation* const grouped_gemm_list[] = {
     &cuda::skinny_sm90,     // up to 128 rows a group
     &cuda::wgmma_fp8_sm90,  // MX: see preferred_gemm; FP8 with ROW scales, which cuBLASLt does not group
     &cuda::wgmma_bf16_sm90,
-    &cuda::wgmma_fp8_turn,
+    &cuda::wgmma_fp8_transpose,
     &cuda::wgmma_blocks_sm90,  // FP8 with scales of 128 with BF16, MX and NVFP4
     &cuda::wgmma_plain_widen,  // as above, and NVFP4 and FP8 with ROW scales
     &cuda::cublaslt_grouped_widen,
     &cuda::cublaslt_widen,
     &cuda::mma_bf16_widen,
-    &cuda::mma_bf16_turn,  // MN-major FP8, which a pass transposes
-    &cuda::mma_bf16_rows,  // up to 64 rows a group on average, with quantized weights
+    &cuda::mma_bf16_transpose,  // MN-major FP8, which a pass transposes
+    &cuda::mma_bf16_rows,       // up to 64 rows a group on average, with quantized weights
     &cuda::mma_bf16,
     &cpu::gemm,
 };

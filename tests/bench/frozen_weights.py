@@ -21,8 +21,8 @@ try:
 except ImportError:
     torch = None
 
-IMPLEMENTATIONS = ("mma_bf16", "mma_bf16_widen", "mma_bf16_turn", "wgmma_fp8_turn", "wgmma_plain_widen", "cublaslt_widen",
-                   "cublaslt_grouped_widen")
+IMPLEMENTATIONS = ("mma_bf16", "mma_bf16_widen", "mma_bf16_transpose", "wgmma_fp8_transpose", "wgmma_plain_widen",
+                   "cublaslt_widen", "cublaslt_grouped_widen")
 
 
 def quantized(library, format, shape, ends=None):

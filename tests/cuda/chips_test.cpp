@@ -210,8 +210,8 @@ TEST_CASE("chips: who takes plain operands that are contracted over rows") {
 std::string taker_across(const oracle::Spec& a, const oracle::Spec& weights, bool own) {
     if (find_format(weights.format)->is_mx()) return own ? "wgmma_plain_widen" : "mma_bf16_widen";
     if (weights.format == MXQ_FORMAT_NVFP4) return own ? "wgmma_plain_widen" : portable;
-    if (own && a.format == weights.format) return "wgmma_fp8_turn";
-    if (!own) return "mma_bf16_turn";
+    if (own && a.format == weights.format) return "wgmma_fp8_transpose";
+    if (!own) return "mma_bf16_transpose";
     return weights.scaling == MXQ_SCALING_TENSOR ? "wgmma_plain_widen" : "wgmma_blocks_sm90";
 }
 

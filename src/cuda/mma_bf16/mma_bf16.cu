@@ -164,16 +164,16 @@ __global__ void __launch_bounds__(kThreads, 1) mma_bf16_kernel(const __grid_cons
                 current = next;
                 next = free;
             }
-            const uint32_t turn = (q + 1) % 4 * 32;
+            const uint32_t next_step = (q + 1) % 4 * 32;
 #pragma unroll
             for (int j = 0; j < K::fragments; j++) {
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
                     multiply_add<K>(sums[i][2 * j], a[i], b[j][0], b[j][1]);
                     multiply_add<K>(sums[i][2 * j + 1], a[i], b[j][2], b[j][3]);
-                    if (j == K::fragments - 1) load_matrices(a[i], ((a_lane + current) ^ turn) + i * 16 * kLineBytes);
+                    if (j == K::fragments - 1) load_matrices(a[i], ((a_lane + current) ^ next_step) + i * 16 * kLineBytes);
                 }
-                load_matrices(b[j], ((b_lane + current) ^ turn) + j * 16 * kLineBytes);
+                load_matrices(b[j], ((b_lane + current) ^ next_step) + j * 16 * kLineBytes);
                 if (j < K::halves) fill(next, (q + 1) % 4 * K::halves + j);
             }
         }

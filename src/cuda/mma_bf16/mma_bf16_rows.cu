@@ -97,7 +97,7 @@ __device__ __forceinline__ bool find_tile(const Arguments& args, Tile& tile) {
 template <Weights kind, int warps, bool promotes>
 struct Consumer {
     static constexpr int kAhead = weight_bits<kind> == 4 ? 2 : 1;  // chunks in flight while one is multiplied
-    static constexpr uint32_t kLaneBytes = kQuarter / 8 * weight_bits<kind>, kTurnCodes = warps * kChunk;
+    static constexpr uint32_t kLaneBytes = kQuarter / 8 * weight_bits<kind>, kWarpsCodes = warps * kChunk;
     using Chunk = Fragment<kind>;
     const Arguments& args;
     uint32_t code;                            // the lane's first of the chunk that is loaded next
@@ -172,7 +172,7 @@ struct Consumer {
             }
         }
         codes += warps * 4 * kLaneBytes;
-        code += kTurnCodes;
+        code += kWarpsCodes;
     }
     // Loads the scales of its codes, those of finite numbers behind the last.
     __device__ __forceinline__ void load_scales(uint32_t first_code, Chunk& to) {
@@ -235,14 +235,14 @@ struct Consumer {
         for (int i = 0; i < kAhead; i++) load_codes(chunks[i]);
         find_scales_and_rows(tile, own);
 #pragma unroll
-        for (int i = 0; i < kAhead; i++) load_scales(own + uint32_t(i) * kTurnCodes, chunks[i]);
+        for (int i = 0; i < kAhead; i++) load_scales(own + uint32_t(i) * kWarpsCodes, chunks[i]);
         const auto [first_line, second_line] = lines(tile);
         const uint32_t row = tile.row + threadIdx.x % 4 * 2, last_row = tile.row + tile.rows - 1;
         const ChunkScales line_scales(args.problem.b, tile.b, uint32_t(first_line), uint32_t(second_line));
         const ChunkScales row_scales(args.problem.a, tile.a, min(row, last_row), min(row + 1, last_row));
         [[maybe_unused]] float totals[4] = {};
 #pragma unroll 1
-        for (uint32_t first = threadIdx.x / 32 * kChunk; exists(first); first += kTurnCodes) {
+        for (uint32_t first = threadIdx.x / 32 * kChunk; exists(first); first += kWarpsCodes) {
             uint4 eights[4] = {};
             if (numbers && exists(own))
 #pragma unroll
@@ -259,8 +259,8 @@ struct Consumer {
             if constexpr (promotes) promote(of_lines, of_rows, totals);
 #pragma unroll
             for (int i = 0; i < kAhead; i++) chunks[i] = chunks[i + 1];
-            own += kTurnCodes;
-            if (numbers) numbers += kTurnCodes * 2;
+            own += kWarpsCodes;
+            if (numbers) numbers += kWarpsCodes * 2;
         }
         if constexpr (promotes)
             for (int i = 0; i < 4; i++) sums[i] = totals[i];

@@ -5,7 +5,7 @@
 
 #include "cuda/device.h"
 #include "cuda/implementations.h"
-#include "cuda/turn/turn_codes.h"
+#include "cuda/transpose/transpose_codes.h"
 #include "dispatch/prepared.h"
 
 namespace mxq::cuda {
@@ -65,7 +65,7 @@ GemmOperand widened(const GemmProblem& p, Side side, void* to) {
     wide.layout.tile_rows = wide.layout.group_rows = 1;
     if (!has_line_factors(from) && !has_scales_of_128(from)) return wide;
     wide.scale_type = from.scale_type, wide.scales = from.scales;
-    wide.layout = from.across && has_scales_of_128(from) ? turned_layout(from) : from.layout;
+    wide.layout = from.across && has_scales_of_128(from) ? transposed_layout(from) : from.layout;
     wide.decode_scale = from.decode_scale, wide.amax = from.amax;
     wide.scale_max = from.scale_max, wide.scope_stride = from.scope_stride;
     return wide;

@@ -7,7 +7,7 @@
 #pragma once
 #include "core/context.h"
 #include "core/problem.h"
-#include "cuda/turn/turn_codes.h"
+#include "cuda/transpose/transpose_codes.h"
 #include "cuda/widen/split_f16.h"
 
 namespace mxq::cuda {
@@ -17,7 +17,7 @@ bool can_widen(const GemmOperand& operand);
 
 // Returns whether an operand is FP8 whose codes become BF16 while its scales of 128 stay fp32.
 inline bool can_widen_codes(const GemmOperand& operand) {
-    return has_scales_of_128(operand) && (!operand.across || has_turned_scales(operand));
+    return has_scales_of_128(operand) && (!operand.across || has_transposable_scales(operand));
 }
 
 // Returns a power of two that multiplies the scales of 128 in the main loop and divides D. Where an operand has the range

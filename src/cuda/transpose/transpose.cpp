@@ -1,10 +1,10 @@
-// `wgmma_fp8_turn`, `mma_bf16_turn`: MN-major FP8 weights, as in an input gradient where weights have no columnwise part. A
-// pass transposes their codes to K-major rows in the workspace. Scales of tensors and of 128x128 stay where they are: other
-// strides transpose them. Then `wgmma_fp8_sm90` (with FP8) or `mma_bf16` multiplies, in its own workspace after the codes.
-// mma_bf16 alone, which reads MN-major operands code by code, takes 6 to 14 times as long.
+// `wgmma_fp8_transpose`, `mma_bf16_transpose`: products with MN-major FP8 weights. Input gradients have these where weights
+// have no columnwise part. A pass transposes the codes to K-major rows in the workspace. It leaves scales of tensors and of
+// 128x128 where they are: other strides transpose them. Then `wgmma_fp8_sm90` (with FP8) or `mma_bf16` multiplies, in its own
+// workspace after the codes. `mma_bf16` alone reads MN-major operands code by code, a sixth to a fourteenth as fast.
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
-#include "cuda/turn/turn_codes.h"
+#include "cuda/transpose/transpose_codes.h"
 #include "dispatch/prepared.h"
 
 namespace mxq::cuda {
@@ -12,25 +12,25 @@ namespace {
 
 // The product of the transposed weights, with pointers as if the workspace began at 0, and what multiplies it.
 struct Steps {
-    GemmProblem turned;
+    GemmProblem transposed;
     uint64_t bytes;  // of the transposed codes
     Prepared product;
 };
 
 // Returns the K-major operand, with a row stride that is a multiple of 16 bytes, its codes at 0.
-GemmOperand turned(const GemmOperand& from) {
+GemmOperand transposed(const GemmOperand& from) {
     constexpr int64_t whole = 16;
     GemmOperand to = from;
     to.across = false;
     to.codes = nullptr;
     to.line_bytes = round_up(from.length, whole);
     to.matrix_bytes = from.lines * to.line_bytes;
-    to.layout = turned_layout(from);
+    to.layout = transposed_layout(from);
     return to;
 }
 
-Reason needs_across(const GemmProblem& p) {
-    if (!p.b.across || !has_turned_scales(p.b))
+Reason needs_mn_major(const GemmProblem& p) {
+    if (!p.b.across || !has_transposable_scales(p.b))
         return [format = p.b.format] {
             return format_text("needs MN-major FP8 weights with scales of tensors or 128X128, found %s",
                                find_format(format)->name);
@@ -43,31 +43,31 @@ Reason needs_across(const GemmProblem& p) {
 template <const GemmImplementation& multiply>
 Prepared prepare_product(const Context& context, const GemmProblem& p) {
     if (auto reason = needs_cuda(context); !reason.empty()) return {reason, 0, nullptr};
-    if (auto reason = needs_across(p); !reason.empty()) return {reason, 0, nullptr};
+    if (auto reason = needs_mn_major(p); !reason.empty()) return {reason, 0, nullptr};
     const auto steps = std::make_shared<Steps>(Steps{p, 0, {}});
-    steps->turned.b = turned(p.b);
-    steps->bytes = uint64_t(round_up(p.b.matrices * steps->turned.b.matrix_bytes, int64_t(kWorkspaceAlignment)));
-    steps->product = prepare(multiply, context, steps->turned);
+    steps->transposed.b = transposed(p.b);
+    steps->bytes = uint64_t(round_up(p.b.matrices * steps->transposed.b.matrix_bytes, int64_t(kWorkspaceAlignment)));
+    steps->product = prepare(multiply, context, steps->transposed);
     return {steps->product.declines, steps->bytes + steps->product.workspace_bytes, steps};
 }
 
 template <const GemmImplementation& multiply>
 void run(const Context& context, const GemmProblem& p, const Launch& call) {
     const Steps& steps = *static_cast<const Steps*>(call.state);
-    GemmProblem product = steps.turned;
+    GemmProblem product = steps.transposed;
     product.b.codes = static_cast<uint8_t*>(call.workspace);
-    turn_codes(context, p.b, product.b, call.stream);
+    transpose_codes(context, p.b, product.b, call.stream);
     multiply.run(context, product, {product.b.codes + steps.bytes, call.stream, steps.product.state.get()});
 }
 
 template <const GemmImplementation& multiply>
 void load(const Context& context) {
-    load_turn_codes();
+    load_transpose_codes();
     if (multiply.load) multiply.load(context);
 }
 
 template <const GemmImplementation& multiply>
-constexpr GemmImplementation turn_before(const char* name, int32_t (*bound)(const Context&, const GemmProblem&)) {
+constexpr GemmImplementation transpose_before(const char* name, int32_t (*bound)(const Context&, const GemmProblem&)) {
     return {.name = name,
             .run = run<multiply>,
             .load = load<multiply>,
@@ -81,7 +81,7 @@ int32_t by_fp8(const Context&, const GemmProblem&) { return MXQ_BOUND_FP8_TENSOR
 
 }  // namespace
 
-const GemmImplementation wgmma_fp8_turn = turn_before<wgmma_fp8_sm90>("wgmma_fp8_turn", by_fp8);
-const GemmImplementation mma_bf16_turn = turn_before<mma_bf16>("mma_bf16_turn", exact);
+const GemmImplementation wgmma_fp8_transpose = transpose_before<wgmma_fp8_sm90>("wgmma_fp8_transpose", by_fp8);
+const GemmImplementation mma_bf16_transpose = transpose_before<mma_bf16>("mma_bf16_transpose", exact);
 
 }  // namespace mxq::cuda

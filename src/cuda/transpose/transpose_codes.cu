@@ -1,11 +1,11 @@
-// turn_codes: transposes the bytes of a matrix, by tiles of 64 x 64.
+// transpose_codes: transposes the bytes of a matrix, by tiles of 64 x 64.
 //
 //     thread t, pass i    loads codes 4 (t % 16) and the next three of row t / 16 + 16 i of the tile
 //                         stores code 4 (t % 16) and the next three of row t / 16 + 16 i of the transposed tile
 //     shared              rows of 64 bytes, 68 apart: no bank conflicts among words of a row or bytes of a column
 //
 // Bytes are loaded from shared memory one by one: the product that follows takes many times as long.
-#include "cuda/turn/turn_codes.h"
+#include "cuda/transpose/transpose_codes.h"
 
 #include "cuda/launch.h"
 #include "cuda/memory/grid.cuh"
@@ -14,7 +14,7 @@
 namespace mxq::cuda {
 namespace {
 
-constexpr int kTile = 64, kPitch = kTile + 4, kThreads = 256, kTurnLines = kThreads / 16;
+constexpr int kTile = 64, kPitch = kTile + 4, kThreads = 256, kPassRows = kThreads / 16;
 
 struct Arguments {
     const uint8_t* from;
@@ -35,7 +35,7 @@ __device__ __forceinline__ uint32_t load_four(const uint8_t* from, int64_t left,
     return word;
 }
 
-__global__ void __launch_bounds__(kThreads) turn_codes_kernel(const __grid_constant__ Arguments args) {
+__global__ void __launch_bounds__(kThreads) transpose_codes_kernel(const __grid_constant__ Arguments args) {
     __shared__ uint8_t tile[kTile * kPitch];
     const int64_t block = block_index();
     if (block >= args.blocks) return;
@@ -45,14 +45,14 @@ __global__ void __launch_bounds__(kThreads) turn_codes_kernel(const __grid_const
     const uint8_t* const from = args.from + matrix * args.matrix_bytes;
     uint8_t* const to = args.to + matrix * args.to_matrix_bytes;
 #pragma unroll
-    for (int i = first; i < kTile; i += kTurnLines) {
+    for (int i = first; i < kTile; i += kPassRows) {
         const int64_t left = line + i < args.lines ? args.codes - code - four : 0;
         const uint8_t* const at = from + (line + i) * args.line_bytes + code + four;
         *reinterpret_cast<uint32_t*>(tile + i * kPitch + four) = left > 0 ? load_four(at, left, args.whole_words) : 0;
     }
     __syncthreads();
 #pragma unroll
-    for (int i = first; i < kTile; i += kTurnLines) {
+    for (int i = first; i < kTile; i += kPassRows) {
         if (code + i >= args.codes || line + four >= args.lines) continue;
         uint32_t word = 0;
 #pragma unroll
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kThreads) turn_codes_kernel(const __grid_const
 
 }  // namespace
 
-void turn_codes(const Context& context, const GemmOperand& from, const GemmOperand& to, void* stream) {
+void transpose_codes(const Context& context, const GemmOperand& from, const GemmOperand& to, void* stream) {
     Arguments args{from.codes,      to.codes,          from.length,     from.lines,
                    from.line_bytes, from.matrix_bytes, to.line_bytes,   to.matrix_bytes,
                    0,               0,                 0,               from.line_bytes % 4 == 0 && from.matrix_bytes % 4 == 0};
@@ -71,9 +71,9 @@ void turn_codes(const Context& context, const GemmOperand& from, const GemmOpera
     args.tiles_across = ceil_div(args.codes, int64_t(kTile)), args.tiles_down = ceil_div(args.lines, int64_t(kTile));
     args.blocks = from.matrices * args.tiles_across * args.tiles_down;
     if (args.blocks == 0) return;
-    launch(context, turn_codes_kernel, "turn_codes", grid_of(args.blocks), dim3(kThreads), 0, stream, args);
+    launch(context, transpose_codes_kernel, "transpose_codes", grid_of(args.blocks), dim3(kThreads), 0, stream, args);
 }
 
-void load_turn_codes() { load_kernel(turn_codes_kernel); }
+void load_transpose_codes() { load_kernel(transpose_codes_kernel); }
 
 }  // namespace mxq::cuda
