@@ -24,7 +24,7 @@ const char* size_hint(std::string_view buffer) {
 // Returns " for ..." where a buffer has gaps, whose size the caller may have given in other units.
 std::string text_of_rows(const Buffers::Rows& rows) {
     if (rows.stride == rows.width || rows.stride == 0) return "";
-    return format_text(" for pieces of %llu bytes every %llu", (unsigned long long)rows.width,
+    return format_text(" for rows of %llu bytes every %llu", (unsigned long long)rows.width,
                        (unsigned long long)rows.stride);
 }
 

@@ -18,8 +18,8 @@ void run(const Context& context, const ConvertProblem& problem, const Launch&) {
     std::vector<Job<ConvertProblem>> jobs;
     add_job(jobs, problem, grid_of(out, false));
     const Scratch scratch(engine.scratch());
-    for_each_rectangle(engine.pool(), jobs, [&](const ConvertProblem& one, const Rectangle& piece, int worker) {
-        engine.kernels().convert(one, piece, bytes >= kStreamBytes, scratch.of(worker));
+    for_each_rectangle(engine.pool(), jobs, [&](const ConvertProblem& one, const Rectangle& region, int worker) {
+        engine.kernels().convert(one, region, bytes >= kStreamBytes, scratch.of(worker));
     });
 }
 

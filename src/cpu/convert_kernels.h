@@ -26,17 +26,18 @@ struct ConvertBuffers {
     alignas(64) uint8_t out[kPatchCols * sizeof(float)];
 };
 
-void convert_rectangle(const ConvertProblem& problem, const Rectangle& piece, bool stream, void* scratch) {
+void convert_rectangle(const ConvertProblem& problem, const Rectangle& region, bool stream, void* scratch) {
     static_assert(sizeof(ConvertBuffers) <= kScratchBytes && alignof(ConvertBuffers) <= kScratchAlignment);
     ConvertBuffers& buffers = *::new (scratch) ConvertBuffers;
     const LoadRow load = load_row_of(problem.in.format);
     const auto convert = with_plain(problem.out.format, []<class T>(T) { return &convert_values<T>; });
-    for (int64_t row = piece.row; row < piece.row + piece.rows; row++)
-        for (int64_t col = piece.col; col < piece.col + piece.cols; col += kPatchCols) {
-            const int64_t count = least(kPatchCols, piece.col + piece.cols - col);
-            load(number_at(problem.in, piece.matrix, row, col), count, buffers.values);
+    for (int64_t row = region.row; row < region.row + region.rows; row++)
+        for (int64_t col = region.col; col < region.col + region.cols; col += kPatchCols) {
+            const int64_t count = least(kPatchCols, region.col + region.cols - col);
+            load(number_at(problem.in, region.matrix, row, col), count, buffers.values);
             convert(buffers.values, count, buffers.out);
-            store_line(number_at(problem.out, piece.matrix, row, col), buffers.out, count * number_bytes(problem.out), stream);
+            store_line(number_at(problem.out, region.matrix, row, col), buffers.out, count * number_bytes(problem.out),
+                       stream);
         }
     finish_stores();
 }

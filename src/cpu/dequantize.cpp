@@ -61,8 +61,8 @@ void run(const Context& context, const DequantizeProblem& problem, const Launch&
     const Scratch scratch(engine.scratch());
     if (problem.grouped.set())
         for (const auto& job : jobs) clear_padding(job.work.out);
-    for_each_rectangle(engine.pool(), jobs, [&](const DequantizeProblem& one, const Rectangle& piece, int worker) {
-        engine.kernels().dequantize(one, piece, stream, scratch.of(worker));
+    for_each_rectangle(engine.pool(), jobs, [&](const DequantizeProblem& one, const Rectangle& region, int worker) {
+        engine.kernels().dequantize(one, region, stream, scratch.of(worker));
     });
 }
 

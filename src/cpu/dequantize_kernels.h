@@ -317,12 +317,12 @@ struct RectangleDequantizer {
     const uint8_t* codes(int64_t matrix, int64_t line, int64_t first) const { return line_of(in, matrix, line, first); }
 
     // Dequantizes a rectangle of a rowwise part.
-    void rows(const Rectangle& piece) {
-        for (int64_t row = piece.row; row < piece.row + piece.rows; row++)
-            for (int64_t col = piece.col; col < piece.col + piece.cols; col += kPatchCols) {
-                const int64_t count = least(kPatchCols, piece.col + piece.cols - col);
-                read_row(piece.matrix, row, col, count);
-                store(piece.matrix, row, col, count, out[0]);
+    void rows(const Rectangle& region) {
+        for (int64_t row = region.row; row < region.row + region.rows; row++)
+            for (int64_t col = region.col; col < region.col + region.cols; col += kPatchCols) {
+                const int64_t count = least(kPatchCols, region.col + region.cols - col);
+                read_row(region.matrix, row, col, count);
+                store(region.matrix, row, col, count, out[0]);
             }
     }
 
@@ -339,9 +339,9 @@ struct RectangleDequantizer {
     }
 
     // Dequantizes a rectangle of a columnwise part.
-    void columns(const Rectangle& piece) {
-        for (int64_t col = 0; col < piece.cols; col += kTile)
-            read_tile({piece.matrix, piece.row, piece.col + col, piece.rows, least(kTile, piece.cols - col)});
+    void columns(const Rectangle& region) {
+        for (int64_t col = 0; col < region.cols; col += kTile)
+            read_tile({region.matrix, region.row, region.col + col, region.rows, least(kTile, region.cols - col)});
     }
 
     // Dequantizes a tile, and prefetches codes of the next one.
@@ -378,10 +378,10 @@ struct RectangleDequantizer {
     }
 };
 
-void dequantize_rectangle(const DequantizeProblem& problem, const Rectangle& piece, bool stream, void* scratch) {
+void dequantize_rectangle(const DequantizeProblem& problem, const Rectangle& region, bool stream, void* scratch) {
     static_assert(sizeof(RectangleDequantizer) <= kScratchBytes && alignof(RectangleDequantizer) <= kScratchAlignment);
     RectangleDequantizer& dequantizer = *::new (scratch) RectangleDequantizer(problem, stream);
-    problem.columnwise ? dequantizer.columns(piece) : dequantizer.rows(piece);
+    problem.columnwise ? dequantizer.columns(region) : dequantizer.rows(region);
     finish_stores();
 }
 

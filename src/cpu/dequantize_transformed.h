@@ -56,20 +56,20 @@ struct TransformUndoer {
                    count * bytes, stream);
     }
 
-    void rows(const Rectangle& piece) {
-        for (int64_t at = piece.row; at < piece.row + piece.rows; at++)
-            for (int64_t col = piece.col; col < piece.col + piece.cols; col += kPatchCols) {
-                const int64_t count = least(kPatchCols, piece.col + piece.cols - col);
-                decode_line(piece.matrix, at, col, count, values);
-                store(piece.matrix, at, col, count, values);
+    void rows(const Rectangle& region) {
+        for (int64_t at = region.row; at < region.row + region.rows; at++)
+            for (int64_t col = region.col; col < region.col + region.cols; col += kPatchCols) {
+                const int64_t count = least(kPatchCols, region.col + region.cols - col);
+                decode_line(region.matrix, at, col, count, values);
+                store(region.matrix, at, col, count, values);
             }
     }
 
-    void columns(const Rectangle& piece) {
-        for (int64_t col = piece.col; col < piece.col + piece.cols; col += kTile)
-            for (int64_t at = piece.row; at < piece.row + piece.rows; at += kSixteen)
-                sixteen_rows({piece.matrix, at, col, least(kSixteen, piece.row + piece.rows - at),
-                              least(kTile, piece.col + piece.cols - col)});
+    void columns(const Rectangle& region) {
+        for (int64_t col = region.col; col < region.col + region.cols; col += kTile)
+            for (int64_t at = region.row; at < region.row + region.rows; at += kSixteen)
+                sixteen_rows({region.matrix, at, col, least(kSixteen, region.row + region.rows - at),
+                              least(kTile, region.col + region.cols - col)});
     }
 
     void sixteen_rows(const Rectangle& at) {
@@ -81,16 +81,16 @@ struct TransformUndoer {
     }
 };
 
-void undo_rectangle(const DequantizeProblem& problem, const Rectangle& piece, bool stream, void* scratch) {
+void undo_rectangle(const DequantizeProblem& problem, const Rectangle& region, bool stream, void* scratch) {
     static_assert(sizeof(TransformUndoer) <= kScratchBytes && alignof(TransformUndoer) <= kScratchAlignment);
     TransformUndoer& undoer = *::new (scratch) TransformUndoer(problem, stream);
-    problem.columnwise ? undoer.columns(piece) : undoer.rows(piece);
+    problem.columnwise ? undoer.columns(region) : undoer.rows(region);
     finish_stores();
 }
 
 // Dequantizes a rectangle of any part.
-void dequantize_any_rectangle(const DequantizeProblem& problem, const Rectangle& piece, bool stream, void* scratch) {
-    (problem.in.transformed ? undo_rectangle : dequantize_rectangle)(problem, piece, stream, scratch);
+void dequantize_any_rectangle(const DequantizeProblem& problem, const Rectangle& region, bool stream, void* scratch) {
+    (problem.in.transformed ? undo_rectangle : dequantize_rectangle)(problem, region, stream, scratch);
 }
 
 }  // namespace

@@ -79,24 +79,25 @@ struct MaximaGatherer {
     }
 
     // Gathers the maxima of a rectangle: in patches of 32 x 128 where columns are seen together, else of a few long rows.
-    void rectangle(const Rectangle& piece) {
+    void rectangle(const Rectangle& region) {
         const bool by_columns = problem.columnwise.transformed ||
                                 (slice.columnwise.first && slice.columnwise.line_stride != 0) ||
                                 (problem.source.is_quantized() && problem.source.quantized.columnwise);
         const int64_t width = by_columns ? kTile : kPatchCols;
-        for (int64_t col = 0; col < piece.cols; col += width) {
-            const int64_t cols = least(width, piece.cols - col), pitch = round_up(cols, kMxBlock);
+        for (int64_t col = 0; col < region.cols; col += width) {
+            const int64_t cols = least(width, region.cols - col), pitch = round_up(cols, kMxBlock);
             const int64_t height = by_columns ? kMxBlock : kGatherPatch / pitch;
-            for (int64_t row = 0; row < piece.rows; row += height)
-                gather({piece.matrix, piece.row + row, piece.col + col, least(height, piece.rows - row), cols}, height, pitch);
+            for (int64_t row = 0; row < region.rows; row += height)
+                gather({region.matrix, region.row + row, region.col + col, least(height, region.rows - row), cols}, height,
+                       pitch);
         }
-        if (slice.rowwise.first && slice.rowwise.line_stride == 0) raise(slice.rowwise.at(piece.matrix, 0), rowwise_total);
+        if (slice.rowwise.first && slice.rowwise.line_stride == 0) raise(slice.rowwise.at(region.matrix, 0), rowwise_total);
         if (slice.columnwise.first && slice.columnwise.line_stride == 0)
-            raise(slice.columnwise.at(piece.matrix, 0), columnwise_total);
+            raise(slice.columnwise.at(region.matrix, 0), columnwise_total);
     }
 };
 
-void gather_rectangle(const QuantizeSlice& slice, const Rectangle& piece) { MaximaGatherer(slice).rectangle(piece); }
+void gather_rectangle(const QuantizeSlice& slice, const Rectangle& region) { MaximaGatherer(slice).rectangle(region); }
 
 }  // namespace
 }  // namespace mxq::cpu

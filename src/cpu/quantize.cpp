@@ -89,8 +89,8 @@ void run(const Context& context, const QuantizeProblem& given, const Launch&) {
     });
     if (gathers) slices.gather(engine);
     const bool stream = code_bytes(problem) >= kStreamBytes;
-    slices.for_each(engine.pool(), [&](const QuantizeSlice& slice, const Rectangle& piece, int worker) {
-        engine.kernels().quantize(slice, piece, stream, scratch.of(worker));
+    slices.for_each(engine.pool(), [&](const QuantizeSlice& slice, const Rectangle& region, int worker) {
+        engine.kernels().quantize(slice, region, stream, scratch.of(worker));
     });
     if (has_whole_lines(problem))
         for_each_part(problem, [&](const QuantizedPart& part) {

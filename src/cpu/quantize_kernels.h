@@ -269,48 +269,49 @@ struct PatchQuantizer {
     // ---- Rectangles -----------------------------------------------------------------------------------------------------
 
     // Clears the swizzled padding below the last K-major row of the rowwise part.
-    void clear_below_rows(const Rectangle& piece) const {
-        const int64_t rows = rows_within(problem.rowwise.lines, piece);
-        rowwise.window(piece.matrix, piece.row, piece.col)
-            .clear(rows, round_up(rows, kSwizzleRows), ceil_div(piece.cols, problem.rowwise.layout.block));
+    void clear_below_rows(const Rectangle& region) const {
+        const int64_t rows = rows_within(problem.rowwise.lines, region);
+        rowwise.window(region.matrix, region.row, region.col)
+            .clear(rows, round_up(rows, kSwizzleRows), ceil_div(region.cols, problem.rowwise.layout.block));
     }
 
     // Quantizes a rectangle in rows mode.
-    void rows(const Rectangle& piece) {
-        for (int64_t col = 0; col < piece.cols; col += kPatchCols) {
-            Rectangle at = {piece.matrix, piece.row, piece.col + col, 0, least(kPatchCols, piece.cols - col)};
+    void rows(const Rectangle& region) {
+        for (int64_t col = 0; col < region.cols; col += kPatchCols) {
+            Rectangle at = {region.matrix, region.row, region.col + col, 0, least(kPatchCols, region.cols - col)};
             const int64_t most = kRowPatch / round_up(at.cols, kBlock128);
-            for (int64_t row = 0; row < piece.rows; row += at.rows) {
-                at.row = piece.row + row;
-                at.rows = least(most, piece.rows - row);
-                move_to(at, at.rows, most == 1 ? following(piece, at, kPatchCols) : Rectangle{});
+            for (int64_t row = 0; row < region.rows; row += at.rows) {
+                at.row = region.row + row;
+                at.rows = least(most, region.rows - row);
+                move_to(at, at.rows, most == 1 ? following(region, at, kPatchCols) : Rectangle{});
                 make_rows();
             }
         }
-        clear_below_rows(piece);
+        clear_below_rows(region);
     }
 
     // Returns the patch or panel that comes after `at`: the one below or, at the end, the topmost of the columns to the
     // right. It has no rows where the input does not have all of them.
-    Rectangle following(const Rectangle& piece, const Rectangle& at, int64_t width) const {
+    Rectangle following(const Rectangle& region, const Rectangle& at, int64_t width) const {
         Rectangle next = {at.matrix, at.row + at.rows, at.col, at.rows, at.cols};
-        if (next.row >= piece.row + piece.rows) next.row = piece.row, next.col += width;
-        if (next.row + next.rows > problem.source.rows || next.col >= piece.col + piece.cols) next.rows = 0;
+        if (next.row >= region.row + region.rows) next.row = region.row, next.col += width;
+        if (next.row + next.rows > problem.source.rows || next.col >= region.col + region.cols) next.rows = 0;
         return next;
     }
 
     // Quantizes a rectangle in panel mode.
-    void panels(const Rectangle& piece) {
-        for (int64_t col = 0; col < piece.cols; col += panel_cols)
-            make_strip(piece, {piece.matrix, piece.row, piece.col + col, piece.rows, least(panel_cols, piece.cols - col)});
+    void panels(const Rectangle& region) {
+        for (int64_t col = 0; col < region.cols; col += panel_cols)
+            make_strip(region,
+                       {region.matrix, region.row, region.col + col, region.rows, least(panel_cols, region.cols - col)});
     }
 
     // Quantizes the columns of one panel for all rows of a rectangle, at most kTileRows: a tile, where there is a columnwise
     // part.
-    void make_strip(const Rectangle& piece, const Rectangle& at) {
+    void make_strip(const Rectangle& region, const Rectangle& at) {
         for (int64_t row = 0; row < at.rows; row += block) {
             const Rectangle panel = {at.matrix, at.row + row, at.col, least(block, at.rows - row), at.cols};
-            next_panel = following(piece, panel, panel_cols);
+            next_panel = following(region, panel, panel_cols);
             for (int64_t first = 0; problem.has_rowwise && !problem.square_tiles && first < panel.rows; first += strip_rows) {
                 move_to_strip(panel, first);
                 make_rows();
@@ -322,10 +323,10 @@ struct PatchQuantizer {
     }
 };
 
-void quantize_rectangle(const QuantizeSlice& slice, const Rectangle& piece, bool stream, void* scratch) {
+void quantize_rectangle(const QuantizeSlice& slice, const Rectangle& region, bool stream, void* scratch) {
     static_assert(sizeof(PatchQuantizer) <= kScratchBytes && alignof(PatchQuantizer) <= kScratchAlignment);
-    PatchQuantizer& quantizer = *::new (scratch) PatchQuantizer(slice, piece.matrix, stream);
-    transposes(slice.problem) ? quantizer.panels(piece) : quantizer.rows(piece);
+    PatchQuantizer& quantizer = *::new (scratch) PatchQuantizer(slice, region.matrix, stream);
+    transposes(slice.problem) ? quantizer.panels(region) : quantizer.rows(region);
     finish_stores();
 }
 

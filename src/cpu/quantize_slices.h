@@ -100,8 +100,8 @@ public:
 
     // Raises the maxima to those of all slices.
     void gather(const Engine& engine) const {
-        for_each(engine.pool(), [&](const QuantizeSlice& slice, const Rectangle& piece, int) {
-            engine.kernels().gather_maxima(slice, piece);
+        for_each(engine.pool(), [&](const QuantizeSlice& slice, const Rectangle& region, int) {
+            engine.kernels().gather_maxima(slice, region);
         });
     }
 

@@ -136,13 +136,13 @@ Jobs jobs_of(const SwizzleProblem& problem, const std::vector<Group>& groups) {
 void run(const Context& context, const SwizzleProblem& problem, const Launch&) {
     const std::vector<Group> groups = problem.grouped.set() ? read_groups(problem.grouped, "in") : std::vector<Group>();
     for (int32_t i = 0; i < problem.count; i++) clear_empty_groups(problem.parts[i], groups);
-    for_each_rectangle(context.cpu->pool(), jobs_of(problem, groups), [](const Move& move, const Rectangle& piece, int) {
+    for_each_rectangle(context.cpu->pool(), jobs_of(problem, groups), [](const Move& move, const Rectangle& region, int) {
         if (move.out_layout.swizzled)
-            swizzle(move, piece);
+            swizzle(move, region);
         else if (move.in_layout.swizzled)
-            unswizzle(move, piece);
+            unswizzle(move, region);
         else
-            restride(move, piece);
+            restride(move, region);
     });
 }
 

@@ -282,7 +282,7 @@ TEST_CASE("apart: an output may lie in the gaps of an operand, and not in its li
 
     ok(mxq_tensor_set_strides(a, rowwise, 1000, 0, 0, 0));  // 100 was meant
     MXQ_REFUSED(mxq_gemm_query(testing::cpu().context, nullptr, a, a, d, nullptr), MXQ_STATUS_BUFFER_TOO_SMALL,
-                "expected at least 7064 for pieces of 64 bytes every 1000");
+                "expected at least 7064 for rows of 64 bytes every 1000");
 
     // Experts with a gap between them.
     Product p;

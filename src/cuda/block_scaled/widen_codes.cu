@@ -13,7 +13,7 @@
 #include "cuda/memory/elements.cuh"
 #include "cuda/memory/grid.cuh"
 #include "cuda/memory/groups.cuh"
-#include "cuda/rebase/pieces.cuh"
+#include "cuda/rebase/chunks.cuh"
 
 namespace mxq::cuda {
 namespace {
@@ -29,12 +29,12 @@ struct Arguments {
 };
 
 template <class E>
-__device__ __forceinline__ uint4 widen(const Piece<E::bits>& piece) {
+__device__ __forceinline__ uint4 widen(const Chunk<E::bits>& chunk) {
     if constexpr (E::bits == 8) {
-        return {piece.words[0], piece.words[1], piece.words[2], piece.words[3]};
+        return {chunk.words[0], chunk.words[1], chunk.words[2], chunk.words[3]};
     } else {
         constexpr uint32_t same = 127;  // any scale: a tile that has the scale of its block keeps all values
-        return move_piece<E>(piece, rebase_block<E>(same, same));
+        return rebase_chunk<E>(chunk, rebase_block<E>(same, same));
     }
 }
 
@@ -67,17 +67,17 @@ __global__ void __launch_bounds__(kThreads) widen_codes_kernel(const __grid_cons
 #pragma unroll 2
     for (int line = threadIdx.x / kLineThreads; line < min(place.lines, int64_t(kWidenLines)); line += kStepLines) {
         const uint8_t* const source = from.codes + (first + line) * from.line_bytes + first_code / 8 * E::bits;
-        Piece<E::bits> piece{};
+        Chunk<E::bits> chunk{};
         if (args.wide && left >= kCodes)
-            piece = load_whole<E::bits>(source);
+            chunk = load_whole<E::bits>(source);
         else if (left > 0)
-            piece = load_some<E::bits>(source, int(min(left, int64_t(kCodes))));
-        *reinterpret_cast<uint4*>(to.codes + (first + line) * to.line_bytes + first_code) = widen<E>(piece);
+            chunk = load_some<E::bits>(source, int(min(left, int64_t(kCodes))));
+        *reinterpret_cast<uint4*>(to.codes + (first + line) * to.line_bytes + first_code) = widen<E>(chunk);
     }
 }
 
 bool is_wide_source(const GemmOperand& from) {
-    const int64_t piece = 2 * from.bits, access = piece & -piece;
+    const int64_t chunk_bytes = 2 * from.bits, access = chunk_bytes & -chunk_bytes;
     return is_aligned(from.codes, access) && from.line_bytes % access == 0;
 }
 

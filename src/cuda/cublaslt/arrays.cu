@@ -155,10 +155,10 @@ constexpr uint32_t kZeroBlocks = 8;  // of a group, or of 128 of its rows: only 
 
 // Zeroes `rows` rows of D, which are whole multiples of 16 bytes, from `first` on.
 __device__ void zero_rows(const GemmProblem& p, int32_t d_bytes, int64_t first, int64_t rows, uint32_t block, uint32_t blocks) {
-    const int64_t pieces = p.n * d_bytes / 16;
+    const int64_t vectors = p.n * d_bytes / 16;
     for (int64_t row = 0; row < rows; row++) {
         uint4* const to = reinterpret_cast<uint4*>(static_cast<uint8_t*>(p.d.data) + (first + row) * p.d.row_stride * d_bytes);
-        for (int64_t i = block * kThreads + threadIdx.x; i < pieces; i += blocks * kThreads) to[i] = {0, 0, 0, 0};
+        for (int64_t i = block * kThreads + threadIdx.x; i < vectors; i += blocks * kThreads) to[i] = {0, 0, 0, 0};
     }
 }
 

@@ -173,7 +173,7 @@ __device__ __forceinline__ void write_sums(const Arguments& args, const Tile& ti
     constexpr int kPitch = kColumns + 8;  // floats from row to row: no bank conflicts in stores or loads of a warp
     constexpr int kLanes = kColumns / 8;  // that share a row
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    float* const piece = reinterpret_cast<float*>(shared) + warp * 32 * kPitch;
+    float* const staged = reinterpret_cast<float*>(shared) + warp * 32 * kPitch;
     const int64_t row = tile.row + warp % 2 * 64, column = tile.column + warp / 2 * kColumns + lane % kLanes * 8;
     const bool factored = args.factored && tile.k > 0;
 #pragma unroll
@@ -182,7 +182,7 @@ __device__ __forceinline__ void write_sums(const Arguments& args, const Tile& ti
 #pragma unroll
         for (int i = 0; i < 2 * kLanes; i++) {
             const float(&s)[4] = sums[2 * part + i / kLanes][i % kLanes];
-            float* const to = piece + (i / kLanes * 16 + lane / 4) * kPitch + i % kLanes * 8 + lane % 4 * 2;
+            float* const to = staged + (i / kLanes * 16 + lane / 4) * kPitch + i % kLanes * 8 + lane % 4 * 2;
             *reinterpret_cast<float2*>(to) = {s[0], s[1]};
             *reinterpret_cast<float2*>(to + 8 * kPitch) = {s[2], s[3]};
         }
@@ -192,7 +192,7 @@ __device__ __forceinline__ void write_sums(const Arguments& args, const Tile& ti
             const int64_t line = row + part * 32 + r;
             if (column >= args.problem.n) continue;
             if (line >= tile.m) write_padding(args, tile, line, column);
-            else finish_row(args, tile, line, column, repair, zero, factored, piece + r * kPitch + lane % kLanes * 8);
+            else finish_row(args, tile, line, column, repair, zero, factored, staged + r * kPitch + lane % kLanes * 8);
         }
     }
 }

@@ -25,7 +25,7 @@
 #include "cuda/memory/grid.cuh"
 #include "cuda/memory/magnitudes.cuh"
 #include "cuda/launch.h"
-#include "cuda/rebase/pieces.cuh"
+#include "cuda/rebase/chunks.cuh"
 #include "cuda/rebase/rebase.h"
 #include "cuda/tile/location.cuh"
 #include "cuda/types.cuh"
@@ -48,13 +48,13 @@ struct Arguments {
 // from there on, and how many of the thread's codes.
 template <class E, bool wide>
 __device__ __forceinline__ void load_codes(const uint8_t* from, int64_t line_bytes, int lines, int count,
-                                           Piece<E::bits> (&pieces)[kRebaseAccesses]) {
+                                           Chunk<E::bits> (&chunks)[kRebaseAccesses]) {
 #pragma unroll
     for (int i = 0; i < kRebaseAccesses; i++, from += kAccessLines * line_bytes) {
-        pieces[i] = {};
+        chunks[i] = {};
         if (i * kAccessLines >= lines || count <= 0) continue;
-        if constexpr (wide) pieces[i] = load_whole<E::bits>(from);
-        else pieces[i] = load_some<E::bits>(from, min(count, kRebaseCodes));
+        if constexpr (wide) chunks[i] = load_whole<E::bits>(from);
+        else chunks[i] = load_some<E::bits>(from, min(count, kRebaseCodes));
     }
 }
 
@@ -64,10 +64,10 @@ using WarpBlocks = RebaseBlock<E>[kWarpLines][kRebaseLength / kMxBlock];
 
 template <class E>
 __device__ __forceinline__ void store_codes(uint8_t* to, int64_t line_bytes, int lines, bool exists,
-                                            const Piece<E::bits> (&pieces)[kRebaseAccesses], const WarpBlocks<E>& blocks) {
+                                            const Chunk<E::bits> (&chunks)[kRebaseAccesses], const WarpBlocks<E>& blocks) {
 #pragma unroll
     for (int i = 0; i < kRebaseAccesses; i++, to += kAccessLines * line_bytes) {
-        const uint4 codes = move_piece<E>(pieces[i], blocks[rebase_line(threadIdx.x % 32, i)][threadIdx.x % kLineLanes / 2]);
+        const uint4 codes = rebase_chunk<E>(chunks[i], blocks[rebase_line(threadIdx.x % 32, i)][threadIdx.x % kLineLanes / 2]);
         if (exists && i * kAccessLines < lines) *reinterpret_cast<uint4*>(to) = codes;
     }
 }
@@ -209,17 +209,17 @@ __device__ __forceinline__ void rebase_half(const Arguments& args, const RebaseT
     const RebaseCall& call = args.call;
     const int line = first + rebase_line(threadIdx.x, 0), code = rebase_code(threadIdx.x);
     const ScalePlace place{rebase_scale_tile(threadIdx.x), first + rebase_scale_line(threadIdx.x)};
-    Piece<E::bits> pieces[kRebaseAccesses];
+    Chunk<E::bits> chunks[kRebaseAccesses];
     if (!call.keeps_codes)
         load_codes<E, wide>(call.from.codes + tile.codes + line * call.from.line_bytes + code / 8 * E::bits, call.from.line_bytes,
-                            tile.lines - line, tile.length - code, pieces);
+                            tile.lines - line, tile.length - code, chunks);
     const bool by_tile = grouping == Grouping::None && call.to.layout.tile_rows > 1;
     const auto [word, largest] = by_tile ? scales_by_tile<E>(args, tile, place) : scales_by_line<E>(args, tile, place);
     store_scale(call, tile, place, largest);
     if (call.keeps_codes) return;
     share_blocks<E>(word, largest, blocks);
     store_codes<E>(call.to.codes + tile.to_codes + line * call.to.line_bytes + code, call.to.line_bytes, tile.to_lines - line,
-                   tile.length > code / kRebaseTile * kRebaseTile, pieces, blocks);
+                   tile.length > code / kRebaseTile * kRebaseTile, chunks, blocks);
 }
 
 // A kernel for each grouping: matrices would pay for the search that groups need.
@@ -242,8 +242,8 @@ __global__ void __launch_bounds__(kRebaseThreads, kSmBlocks<E::bits>) rebase_ker
 
 // Returns whether rows are aligned vectors of 16 codes, which one access reads.
 bool is_wide_source(const GemmOperand& from) {
-    const int64_t piece = 2 * from.bits;
-    return is_aligned(from.codes, piece & -piece) && from.line_bytes % piece == 0;
+    const int64_t chunk_bytes = 2 * from.bits;
+    return is_aligned(from.codes, chunk_bytes & -chunk_bytes) && from.line_bytes % chunk_bytes == 0;
 }
 
 Arguments arguments_of(const RebaseCall& call) {

@@ -15,7 +15,7 @@
 #include "cuda/launch.h"
 #include "cuda/memory/grid.cuh"
 #include "cuda/memory/groups.cuh"
-#include "cuda/rebase/pieces.cuh"
+#include "cuda/rebase/chunks.cuh"
 #include "cuda/memory/dependent_launch.cuh"
 #include "cuda/sm90/move_operands.h"
 #include "core/group_view.h"
@@ -36,7 +36,7 @@ struct Operand {
     GroupSumUnits units;
     uint32_t tiles;   // of 32 lines: of a matrix or group, but of all groups of rows
     uint32_t blocks;  // of threads
-    bool whole;       // lines are whole aligned pieces of 16 codes
+    bool whole;       // lines are whole aligned chunks of 16 codes
 };
 
 struct Arguments {
@@ -207,10 +207,10 @@ __device__ constexpr uint32_t magnitude_bits(int word) {
 }
 
 template <int bits>
-__device__ __forceinline__ bool has_magnitudes(const Piece<bits>& piece) {
+__device__ __forceinline__ bool has_magnitudes(const Chunk<bits>& chunk) {
     uint32_t found = 0;
 #pragma unroll
-    for (int i = 0; i < bits / 2; i++) found |= piece.words[i] & magnitude_bits<bits>(i);
+    for (int i = 0; i < bits / 2; i++) found |= chunk.words[i] & magnitude_bits<bits>(i);
     return found != 0;
 }
 
@@ -229,12 +229,12 @@ __device__ __forceinline__ bool any_of_step(bool holds) {
 // Moves a lane's codes of a line and stores them, and the word and marks of the 128 that they are part of. All lanes of a
 // warp call it. `of_line`: the reference of the line, which codes of B have where they can.
 template <class E>
-__device__ __forceinline__ void move_codes(const Lines& at, uint32_t line, uint32_t code, const Piece<E::bits>& piece,
+__device__ __forceinline__ void move_codes(const Lines& at, uint32_t line, uint32_t code, const Chunk<E::bits>& chunk,
                                            uint32_t scale, uint32_t of_line, bool by_line) {
     uint32_t of_step = block_reference<E>(scale);
     of_step = max(of_step, __shfl_xor_sync(kAllLanes, of_step, 2));
     of_step = max(of_step, __shfl_xor_sync(kAllLanes, of_step, 4));
-    const bool counts = has_magnitudes<E::bits>(piece);
+    const bool counts = has_magnitudes<E::bits>(chunk);
     const bool leaves_line = any_of_step(by_line && counts && !is_near<E>(scale, of_line));
     const bool split = any_of_step(counts && !is_near<E>(scale, of_step));
     uint32_t reference = by_line && !leaves_line ? of_line : of_step;
@@ -242,7 +242,7 @@ __device__ __forceinline__ void move_codes(const Lines& at, uint32_t line, uint3
     const uint32_t relative = relative_reference(reference, of_line), joined = join_references(relative);
     if (code >= uint32_t(at.padded)) return;
     *reinterpret_cast<uint4*>(at.to_codes + line * at.to_line_bytes + code) =
-        move_piece<E>(piece, rebase_block<E>(scale, reference));
+        rebase_chunk<E>(chunk, rebase_block<E>(scale, reference));
     if (threadIdx.x % 8 != 0) return;
     at.words[line * at.word_stride + code / kBlock128] = split ? joined : relative * 0x01010101u;
     Marks& marks = at.marks[code / kBlock128];
@@ -254,7 +254,7 @@ __device__ __forceinline__ void move_codes(const Lines& at, uint32_t line, uint3
 // 128 codes each. All lanes of a warp call it.
 template <class E>
 __device__ __forceinline__ bool move_near(const Lines& at, const LineScales& scales, uint32_t line, uint32_t first,
-                                          const Piece<E::bits> (&pieces)[kAhead], uint32_t of_line, bool by_line) {
+                                          const Chunk<E::bits> (&chunks)[kAhead], uint32_t of_line, bool by_line) {
     const uint32_t lane = threadIdx.x % 32, step = first / kBlock128 + lane;
     const bool looks = lane < kAhead * kWarpCodes / kBlock128 && step * kBlock128 < uint32_t(at.padded);
     const uint32_t of_step = looks ? scales.of_step(step) : 0;
@@ -268,7 +268,7 @@ __device__ __forceinline__ bool move_near(const Lines& at, const LineScales& sca
         const uint32_t scale = int(code / kMxBlock * kMxBlock) < scales.scaled ? four >> lane % 8 / 2 * 8 & 0xFF : to;
         if (code < uint32_t(at.padded))
             *reinterpret_cast<uint4*>(at.to_codes + line * at.to_line_bytes + code) =
-                move_piece<E>(pieces[i], rebase_block<E>(scale, to));
+                rebase_chunk<E>(chunks[i], rebase_block<E>(scale, to));
     }
     return true;
 }
@@ -282,22 +282,22 @@ __device__ __forceinline__ void move_line(const Lines& at, uint32_t line, bool b
     if (lane == 0) at.factors[line] = scale_value(of_line);
 #pragma unroll 1
     for (uint32_t first = 0; first < uint32_t(at.padded); first += kAhead * kWarpCodes) {
-        Piece<E::bits> pieces[kAhead];
+        Chunk<E::bits> chunks[kAhead];
 #pragma unroll
         for (int i = 0; i < kAhead; i++) {
             const uint32_t code = first + i * kWarpCodes + lane * kLaneCodes;
             const uint8_t* const from = codes + code / 8 * E::bits;
-            pieces[i] = {};
+            chunks[i] = {};
             if (code >= uint32_t(at.length)) continue;
-            pieces[i] = whole ? load_whole<E::bits>(from) : load_some<E::bits>(from, min(at.length - int(code), kLaneCodes));
+            chunks[i] = whole ? load_whole<E::bits>(from) : load_some<E::bits>(from, min(at.length - int(code), kLaneCodes));
         }
-        if (move_near<E>(at, scales, line, first, pieces, of_line, by_line)) continue;
+        if (move_near<E>(at, scales, line, first, chunks, of_line, by_line)) continue;
 #pragma unroll
         for (int i = 0; i < kAhead; i++) {
             const uint32_t code = first + i * kWarpCodes + lane * kLaneCodes;
             // Both lanes of a block have its scale, though it may end before the second.
             const uint32_t scale = code / kMxBlock * kMxBlock < uint32_t(at.scaled) ? scales.of_code(code) : 0;
-            move_codes<E>(at, line, code, pieces[i], scale, of_line, by_line);
+            move_codes<E>(at, line, code, chunks[i], scale, of_line, by_line);
         }
     }
 }
@@ -338,11 +338,11 @@ __device__ __forceinline__ void copy_lines(const Lines& at, bool whole) {
         const uint8_t* const from = at.codes + line * at.line_bytes;
 #pragma unroll 4
         for (int code = int(threadIdx.x % 32) * kLaneCodes; code < at.padded; code += kWarpCodes) {
-            Piece<8> piece{};
+            Chunk<8> chunk{};
             if (code < at.length)
-                piece = whole ? load_whole<8>(from + code) : load_some<8>(from + code, min(at.length - code, kLaneCodes));
-            *reinterpret_cast<uint4*>(at.to_codes + line * at.to_line_bytes + code) = {piece.words[0], piece.words[1],
-                                                                                       piece.words[2], piece.words[3]};
+                chunk = whole ? load_whole<8>(from + code) : load_some<8>(from + code, min(at.length - code, kLaneCodes));
+            *reinterpret_cast<uint4*>(at.to_codes + line * at.to_line_bytes + code) = {chunk.words[0], chunk.words[1],
+                                                                                       chunk.words[2], chunk.words[3]};
         }
     }
 }
@@ -384,9 +384,9 @@ int64_t tiles_of(const MoveCall& call) {
 }
 
 Operand operand_of(const MoveCall& call) {
-    const int64_t piece = 2 * call.from.bits;
-    const bool whole = reinterpret_cast<uintptr_t>(call.from.codes) % uintptr_t(piece & -piece) == 0 &&
-                       call.from.line_bytes % piece == 0 && call.from.length % kLaneCodes == 0 &&
+    const int64_t chunk_bytes = 2 * call.from.bits;
+    const bool whole = reinterpret_cast<uintptr_t>(call.from.codes) % uintptr_t(chunk_bytes & -chunk_bytes) == 0 &&
+                       call.from.line_bytes % chunk_bytes == 0 && call.from.length % kLaneCodes == 0 &&
                        (call.grouping != Grouping::Contraction || call.from.units.codes % kLaneCodes == 0);
     Operand operand{call, {}, uint32_t(tiles_of(call)), 0, whole};
     operand.units.at[kSourceCodes] = uint32_t(call.from.units.codes);
