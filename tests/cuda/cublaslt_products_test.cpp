@@ -140,22 +140,26 @@ const Pair dense_pairs[] = {
     {mx(MXQ_FORMAT_MXFP6_E2M3), mx(MXQ_FORMAT_MXFP6_E3M2)},
 };
 
-}  // namespace
+// Each of the lists below is divided among three test cases, so that shards share it.
+constexpr int kParts = 3;
 
-MXQ_CUDA_DEVICE("cublaslt products: every kind of scales and transpose") {
+void check_products(testing::Device& device, int part) {
     // The last one's rows of a 16-bit D are no whole 16 bytes.
     const int64_t sizes[][3] = {{128, 192, 512}, {36, 64, 400}, {132, 128, 288}, {8, 144, 1040}, {4, 16, 128}, {32, 68, 256}};
     const Machine machine(device);
-    int ran = 0;
+    int listed = 0;
     for (const Pair& pair : dense_pairs)
         for (const auto& [m, n, k] : sizes)
             for (int which = 0; which < 6; ++which) {  // (N,T), (N,N), (T,N), with compact and with swizzled scales
                 const bool transpose_a = which % 3 == 2, transpose_b = which % 3 == 0;
                 const bool swizzled = which >= 3;
                 if ((is_plain(pair.first) && which > 0) || (swizzled && !is_wide(pair.first) && !is_block_scaled(pair.first))) continue;
-                cases::Random random(static_cast<uint64_t>(ran) + 1);
-                const int32_t format = is_plain(pair.first) && ran % 3 == 1 ? MXQ_FORMAT_BF16 : cases::plain_formats[ran % 3];
-                const bool accumulate = format == MXQ_FORMAT_F32 && ran % 2;
+                const int index = listed++;
+                if (index % kParts != part) continue;
+                cases::Random random(static_cast<uint64_t>(index) + 1);
+                const int32_t format =
+                    is_plain(pair.first) && index % 3 == 1 ? MXQ_FORMAT_BF16 : cases::plain_formats[index % 3];
+                const bool accumulate = format == MXQ_FORMAT_F32 && index % 2;
                 const char* const wanted_name = expected(machine, pair, n, k, format, swizzled);
                 Operand a = make_operand(device, pair.first, std::nullopt, m, k, transpose_a, swizzled, random);
                 Operand b = make_operand(device, pair.second, std::nullopt, n, k, !transpose_b, swizzled, random);
@@ -165,15 +169,20 @@ MXQ_CUDA_DEVICE("cublaslt products: every kind of scales and transpose") {
                                                      transpose_b ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N, accumulate, wanted_name);
                 const auto promise =
                     testing::run_product(device, mxq_gemm, mxq_gemm_query, options, a.tensor, b.tensor, d.tensor);
-                const auto sums = oracle::product(a.lines.data(), k, b.lines.data(), k, m, n, k,
-                                                  accumulate ? previous.data() : nullptr);
-                ++ran;
+                const auto sums =
+                    oracle::product(a.lines.data(), k, b.lines.data(), k, m, n, k, accumulate ? previous.data() : nullptr);
                 INFO(text(pair) << ", " << m << "x" << n << "x" << k << ", case " << which << ", D " << format << ", by "
                                 << promise.implementation);
                 CHECK(check(promise, pair.first, sums, d.values(), format, k, accumulate) == "");
             }
-    CHECK(ran == 6 * (1 + 3 * 3 + 11 * 6));
+    CHECK(listed == 6 * (1 + 3 * 3 + 11 * 6));
 }
+
+}  // namespace
+
+MXQ_CUDA_DEVICE("cublaslt products: every kind of scales and transpose, 1 of 3") { check_products(device, 0); }
+MXQ_CUDA_DEVICE("cublaslt products: every kind of scales and transpose, 2 of 3") { check_products(device, 1); }
+MXQ_CUDA_DEVICE("cublaslt products: every kind of scales and transpose, 3 of 3") { check_products(device, 2); }
 
 namespace {
 
@@ -212,27 +221,30 @@ const oracle::Ends all_ends[] = {{100, 100, 129, 256, 256, 511}, {0, 512}, {1, 2
                                  {1, 4, 9, 136, 265, 265, 400},  // 1, 3, 5, 127, 129, 0, 135 rows
                                  many_ends(256)};                // 510 rows
 
-}  // namespace
-
-MXQ_CUDA_DEVICE("cublaslt products: groups of rows") {
+void check_groups_of_rows(testing::Device& device, int part) {
     const Machine machine(device);
     const int64_t rows = 512, n = 64;
-    int ran = 0;
+    int listed = 0;
     for (const RowGroups& c : row_groups)
         for (const oracle::Ends& ends_of_groups : all_ends)
             for (int which = 0; which < 4; ++which) {
                 const bool transpose_b = which % 2 == 0, swizzled = which >= 2;
                 const bool blocks = is_block_scaled(c.pair.first);
                 if ((is_plain(c.pair.first) && !transpose_b) || (swizzled && !is_wide(c.pair.first) && !blocks)) continue;
-                cases::Random random(static_cast<uint64_t>(ran) + 1);
+                const int index = listed++;
+                if (index % kParts != part) continue;
+                cases::Random random(static_cast<uint64_t>(index) + 1);
                 oracle::Spec a_spec = c.pair.first, b_spec = c.pair.second;
                 a_spec.per_matrix = b_spec.per_matrix = c.per_group;
-                const int64_t k = ran % 2 == 0 ? 512 : blocks ? 288 : 272, count = static_cast<int64_t>(ends_of_groups.size());
+                const int64_t k = index % 2 == 0 ? 512
+                                  : blocks       ? 288
+                                                 : 272,
+                              count = static_cast<int64_t>(ends_of_groups.size());
                 const char* const wanted_name = expected_of_groups(machine, c.pair, k, swizzled);
-                const int32_t format = ran % 3 ? MXQ_FORMAT_BF16 : MXQ_FORMAT_F32;
-                const bool accumulate = ran % 6 == 3;
+                const int32_t format = index % 3 ? MXQ_FORMAT_BF16 : MXQ_FORMAT_F32;
+                const bool accumulate = index % 6 == 3;
                 const oracle::Groups groups{ends_of_groups, c.a_alignment};
-                testing::DeviceEnds ends(device, groups.ends, ran % 2);
+                testing::DeviceEnds ends(device, groups.ends, index % 2);
                 Operand a = make_grouped(device, a_spec, rows, k, groups, MXQ_PART_ROWWISE, swizzled, ends, random);
                 Operand b = make_operand(device, b_spec, count, n, k, !transpose_b, swizzled, random);
                 const int64_t unit = c.d_alignment ? c.d_alignment : 1;
@@ -261,21 +273,30 @@ MXQ_CUDA_DEVICE("cublaslt products: groups of rows") {
                     const oracle::Floats one(values.begin() + starts[g] * n, values.begin() + oracle::written_end(groups.ends, starts, g, accumulate) * n);
                     CHECK(check(promise, a_spec, sums, one, format, k, accumulate) == "");
                 }
-                ++ran;
             }
-    CHECK(ran == 6 * (2 + 2 * 2 + 11 * 4));
+    CHECK(listed == 6 * (2 + 2 * 2 + 11 * 4));
 }
 
-MXQ_CUDA_DEVICE("cublaslt products: groups along the contraction") {
+}  // namespace
+
+MXQ_CUDA_DEVICE("cublaslt products: groups of rows, 1 of 3") { check_groups_of_rows(device, 0); }
+MXQ_CUDA_DEVICE("cublaslt products: groups of rows, 2 of 3") { check_groups_of_rows(device, 1); }
+MXQ_CUDA_DEVICE("cublaslt products: groups of rows, 3 of 3") { check_groups_of_rows(device, 2); }
+
+namespace {
+
+void check_groups_along_the_contraction(testing::Device& device, int part) {
     const Machine machine(device);
     const int64_t m = 132, n = 96, rows = 512;
     const oracle::Spec kinds[] = {fp8(MXQ_SCALING_TENSOR), fp8(MXQ_SCALING_TENSOR), fp8(MXQ_SCALING_1X128), mxfp8, mxfp8,
                                   nvfp4, nvfp4, mxfp4};
-    int ran = 0;
+    int listed = 0;
     for (int kind = 0; kind < 8; ++kind)
         for (const oracle::Ends& ends_of_groups : all_ends)
             for (bool accumulate : {false, true}) {
-                cases::Random random(static_cast<uint64_t>(ran) + 1);
+                const int index = listed++;
+                if (index % kParts != part) continue;
+                cases::Random random(static_cast<uint64_t>(index) + 1);
                 oracle::Spec spec = kinds[kind];
                 spec.per_matrix = kind == 1 || is_nvfp4(spec);
                 const bool swizzled = is_block_scaled(spec) && kind % 2 == 0;
@@ -283,7 +304,7 @@ MXQ_CUDA_DEVICE("cublaslt products: groups along the contraction") {
                 const int64_t count = static_cast<int64_t>(ends_of_groups.size());
                 // FP4 codes are whole 16 bytes from 32 on.
                 const oracle::Groups groups = is_nvfp4(spec) ? oracle::Groups{ends_of_groups, 1, 32} : oracle::Groups{ends_of_groups};
-                testing::DeviceEnds ends(device, groups.ends, ran % 2);
+                testing::DeviceEnds ends(device, groups.ends, index % 2);
                 Operand a = make_grouped(device, spec, rows, m, groups, MXQ_PART_COLUMNWISE, swizzled, ends, random);
                 Operand b = make_grouped(device, spec, rows, n, groups, MXQ_PART_COLUMNWISE, swizzled, ends, random);
                 const auto previous = normal_values(random, static_cast<size_t>(count * m * n));
@@ -303,7 +324,12 @@ MXQ_CUDA_DEVICE("cublaslt products: groups along the contraction") {
                     const oracle::Floats one(values.begin() + at, values.begin() + at + m * n);
                     CHECK(check(promise, spec, sums, one, MXQ_FORMAT_F32, k, accumulate) == "");
                 }
-                ++ran;
             }
-    CHECK(ran == 8 * 6 * 2);
+    CHECK(listed == 8 * 6 * 2);
 }
+
+}  // namespace
+
+MXQ_CUDA_DEVICE("cublaslt products: groups along the contraction, 1 of 3") { check_groups_along_the_contraction(device, 0); }
+MXQ_CUDA_DEVICE("cublaslt products: groups along the contraction, 2 of 3") { check_groups_along_the_contraction(device, 1); }
+MXQ_CUDA_DEVICE("cublaslt products: groups along the contraction, 3 of 3") { check_groups_along_the_contraction(device, 2); }
