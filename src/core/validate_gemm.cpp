@@ -109,13 +109,13 @@ const char* blocking(const mxq_tensor& t) {
 
 // Returns whether a is FP8, whose fp32 scales multiply sums, and b has scales of blocks, which multiply codes: their blocks do
 // not meet.
-bool is_fp8_beside_blocks(const mxq_tensor& a, const mxq_tensor& b) {
+bool is_fp8_with_blocks(const mxq_tensor& a, const mxq_tensor& b) {
     return a.format->is_fp8() && (b.format->is_mx() || b.format->is_nvfp4());
 }
 
 void require_gemm_formats(const mxq_gemm_options& options, const mxq_tensor& a, const mxq_tensor& b, const mxq_tensor& d) {
     const char *of_a = blocking(a), *of_b = blocking(b);
-    if (of_a && of_b && std::string_view(of_a) != of_b && !is_fp8_beside_blocks(a, b))
+    if (of_a && of_b && std::string_view(of_a) != of_b && !is_fp8_with_blocks(a, b))
         fail(MXQ_STATUS_UNSUPPORTED,
              "a is %s with %s and b is %s with %s, expected the same blocks along the contraction, or fp8 for a with an MX "
              "or nvfp4 b; requantize one of them",

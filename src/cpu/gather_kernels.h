@@ -13,9 +13,9 @@ namespace {
 
 // Raises a maximum to magnitude bits, if those are larger.
 MXQ_HD void raise(float* maximum, uint32_t bits) {
-    auto* const place = reinterpret_cast<uint32_t*>(maximum);
-    uint32_t before = __atomic_load_n(place, __ATOMIC_RELAXED);
-    while (before < bits && !__atomic_compare_exchange_n(place, &before, bits, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    auto* const largest = reinterpret_cast<uint32_t*>(maximum);
+    uint32_t before = __atomic_load_n(largest, __ATOMIC_RELAXED);
+    while (before < bits && !__atomic_compare_exchange_n(largest, &before, bits, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
     }
 }
 

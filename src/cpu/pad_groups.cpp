@@ -20,7 +20,7 @@ Reason declines(const Context& context, const PadProblem&) {
 }
 
 // A group on both sides.
-struct Place {
+struct GroupMove {
     GroupStart in, out;
     int64_t rows, in_padded, out_padded;
 };
@@ -35,7 +35,7 @@ struct CodeMove {
     int64_t lines, bytes;  // copied
 };
 
-Job<CodeMove> move_of_codes(const PadProblem::Part& part, const Place& at) {
+Job<CodeMove> move_of_codes(const PadProblem::Part& part, const GroupMove& at) {
     CodeMove move{part.in.codes, part.out.codes, part.in.line_stride, part.out.line_stride, at.rows, part.line_bytes};
     int64_t lines = at.out_padded, bytes = part.line_bytes;
     if (part.columnwise) {  // every start is a whole byte
@@ -80,7 +80,7 @@ int64_t columns_of(const ScaleLayout& layout, int64_t rows, int64_t padded) {
     return ceil_div(layout.tile_rows == 1 ? padded : rows, layout.block);
 }
 
-Job<ScaleMove> move_of_scales(const PadProblem::Part& part, const Place& at) {
+Job<ScaleMove> move_of_scales(const PadProblem::Part& part, const GroupMove& at) {
     const ScaleLayout &from = part.in.layout, &to = part.out.layout;
     ScaleMove move{part.in.scales + group_scale_offset(from, at.in) * from.bytes,
                    part.out.scales + group_scale_offset(to, at.out) * to.bytes,
@@ -188,9 +188,9 @@ std::vector<GroupStart> add_part(const PadProblem::Part& part, int64_t rows, con
     const bool has_scales = part.out.scales && (!empty || is_whole(part.out.layout));
     const bool one_for_all = is_whole(part.out.layout) && part.out.layout.group_index_stride == 0;
     for (size_t g = 0; g < groups.size(); g++) {
-        const Place place{in[g], out[g], groups[g].rows, in[g + 1].codes - in[g].codes, out[g + 1].codes - out[g].codes};
-        add(plan.codes, move_of_codes(part, place));
-        if (has_scales && (g == 0 || !one_for_all)) add(plan.scales, move_of_scales(part, place));
+        const GroupMove group{in[g], out[g], groups[g].rows, in[g + 1].codes - in[g].codes, out[g + 1].codes - out[g].codes};
+        add(plan.codes, move_of_codes(part, group));
+        if (has_scales && (g == 0 || !one_for_all)) add(plan.scales, move_of_scales(part, group));
     }
     return out;
 }

@@ -1,7 +1,7 @@
-// The CPU implementations of quantize and requantize. Maxima that stand for more than blocks are gathered first; one pass makes
-// everything else.
+// The CPU implementations of quantize and requantize. Maxima that stand for more than blocks are gathered first; one pass
+// makes everything else.
 //
-//     FP8, whole lines   maxima gathered in the place of the scales -> codes -> scales made of them
+//     FP8, whole lines   maxima gathered where the scales belong    -> codes -> scales made of them
 //     MX, whole lines    maxima gathered in memory of the call      -> codes and swizzled scales, or -> codes -> scales
 //     NVFP4              maxima gathered unless they are given      -> codes and block scales
 //     else                                                             codes and block scales
@@ -60,7 +60,7 @@ struct LineMaxima {
     std::vector<float> rowwise, columnwise;
 };
 
-// Returns the problem with places for the maxima of K-major rows, if it needs them.
+// Returns the problem with memory for the maxima of K-major rows, if it needs them.
 QuantizeProblem with_line_maxima(const QuantizeProblem& given, LineMaxima& maxima) {
     QuantizeProblem problem = given;
     if (!has_line_bytes(problem)) return problem;

@@ -59,7 +59,7 @@ MXQ_HD void encode_32(const float* values, const Multipliers& multiplier, const 
 }
 
 #if defined(__AVX2__) && defined(__F16C__)
-// Returns words that are no NaN as they are, and +0 in place of a NaN.
+// Returns words that are no NaN as they are, and +0 in position of a NaN.
 MXQ_HD __m256i without_nan(Words words) {
     const __m256i nan = _mm256_cmpgt_epi16(__m256i(words & 0x7FFF), _mm256_set1_epi16(kInfinityBits >> 16));
     return _mm256_andnot_si256(nan, __m256i(words));
@@ -150,15 +150,16 @@ void encode_columns(const float* values, int64_t rows, int64_t pitch, const Bloc
 
 // The seed and offset, and where the patch stands among the codes of the part as stored: its first K-major row, and its
 // first code in a K-major row divided by 16.
-struct RandomPlace {
+struct RandomPosition {
     const uint64_t* seed_offset;
     int64_t row, chunk;
 };
 
 // Returns the random words of 16 codes of a K-major row.
-MXQ_HD PhiloxWords random_words(const RandomPlace& place, int64_t row, int64_t chunk, bool columnwise) {
-    return philox(philox_key(place.seed_offset[0]),
-                  philox_counter(uint32_t(place.chunk + chunk), uint32_t(place.row + row), columnwise, place.seed_offset[1]));
+MXQ_HD PhiloxWords random_words(const RandomPosition& position, int64_t row, int64_t chunk, bool columnwise) {
+    return philox(
+        philox_key(position.seed_offset[0]),
+        philox_counter(uint32_t(position.chunk + chunk), uint32_t(position.row + row), columnwise, position.seed_offset[1]));
 }
 
 #if defined(__AVX2__)
@@ -185,11 +186,11 @@ MXQ_HD FourCounters philox(const PhiloxKey& key, const FourCounters& counters) {
 }
 
 // Returns the random words of four chunks of K-major rows: of the chunk and the row in the vectors.
-MXQ_HD FourCounters random_of_four(const RandomPlace& place, __m256i rows, __m256i chunks, bool columnwise) {
-    const PhiloxCounter fixed = philox_counter(0, 0, columnwise, place.seed_offset[1]);
-    return philox(philox_key(place.seed_offset[0]),
-                  {{_mm256_add_epi32(chunks, _mm256_set1_epi64x(uint32_t(place.chunk))),
-                    _mm256_or_si256(_mm256_add_epi32(rows, _mm256_set1_epi64x(uint32_t(place.row))),
+MXQ_HD FourCounters random_of_four(const RandomPosition& position, __m256i rows, __m256i chunks, bool columnwise) {
+    const PhiloxCounter fixed = philox_counter(0, 0, columnwise, position.seed_offset[1]);
+    return philox(philox_key(position.seed_offset[0]),
+                  {{_mm256_add_epi32(chunks, _mm256_set1_epi64x(uint32_t(position.chunk))),
+                    _mm256_or_si256(_mm256_add_epi32(rows, _mm256_set1_epi64x(uint32_t(position.row))),
                                     _mm256_set1_epi64x(fixed.words[1])),
                     _mm256_set1_epi64x(fixed.words[2]), _mm256_set1_epi64x(fixed.words[3])}});
 }
@@ -198,10 +199,10 @@ MXQ_HD FourCounters random_of_four(const RandomPlace& place, __m256i rows, __m25
 MXQ_HD __m256i join_words(__m256i even, __m256i odd) { return _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA); }
 
 // Stores random bytes of four chunks of a row at a time, and returns how many chunks are done.
-MXQ_HD int64_t random_of_fours(const RandomPlace& place, int64_t row, int64_t chunks, uint8_t* random) {
+MXQ_HD int64_t random_of_fours(const RandomPosition& position, int64_t row, int64_t chunks, uint8_t* random) {
     int64_t chunk = 0;
     for (; chunk + 4 <= chunks; chunk += 4) {
-        const FourCounters of = random_of_four(place, _mm256_set1_epi64x(row),
+        const FourCounters of = random_of_four(position, _mm256_set1_epi64x(row),
                                                _mm256_setr_epi64x(chunk, chunk + 1, chunk + 2, chunk + 3), false);
         const __m256i low = join_words(of.words[0], of.words[1]), high = join_words(of.words[2], of.words[3]);
         const __m256i even = _mm256_unpacklo_epi64(low, high), odd = _mm256_unpackhi_epi64(low, high);  // chunks 0 2, 1 3
@@ -231,15 +232,15 @@ MXQ_HD void store_random_rows(const __m256i (&words)[4], int64_t pitch, uint8_t*
 }
 
 // Stores random bytes of sixteen rows of 32 columns at a time, and returns how many columns are done.
-MXQ_HD int64_t random_of_column_vectors(const RandomPlace& place, int64_t chunk, int64_t pitch, uint8_t* random) {
+MXQ_HD int64_t random_of_column_vectors(const RandomPosition& position, int64_t chunk, int64_t pitch, uint8_t* random) {
     int64_t col = 0;
     for (; col + 32 <= pitch; col += 32) {
         __m256i words[4][4];
         for (int64_t i = 0; i < 4; i++) {
             const int64_t first = col + 8 * i;
             const __m256i even = _mm256_setr_epi64x(first, first + 2, first + 4, first + 6), chunks = _mm256_set1_epi64x(chunk);
-            const FourCounters evens = random_of_four(place, even, chunks, true);
-            const FourCounters odds = random_of_four(place, _mm256_add_epi64(even, _mm256_set1_epi64x(1)), chunks, true);
+            const FourCounters evens = random_of_four(position, even, chunks, true);
+            const FourCounters odds = random_of_four(position, _mm256_add_epi64(even, _mm256_set1_epi64x(1)), chunks, true);
             for (int word = 0; word < 4; word++) words[word][i] = join_words(evens.words[word], odds.words[word]);
         }
         for (int word = 0; word < 4; word++) store_random_rows(words[word], pitch, random + 4 * word * pitch + col);
@@ -247,27 +248,27 @@ MXQ_HD int64_t random_of_column_vectors(const RandomPlace& place, int64_t chunk,
     return col;
 }
 #else
-MXQ_HD int64_t random_of_fours(const RandomPlace&, int64_t, int64_t, uint8_t*) { return 0; }
-MXQ_HD int64_t random_of_column_vectors(const RandomPlace&, int64_t, int64_t, uint8_t*) { return 0; }
+MXQ_HD int64_t random_of_fours(const RandomPosition&, int64_t, int64_t, uint8_t*) { return 0; }
+MXQ_HD int64_t random_of_column_vectors(const RandomPosition&, int64_t, int64_t, uint8_t*) { return 0; }
 #endif
 
 // Stores a random byte for each element of a patch whose rows are K-major rows.
-void random_of_rows(const RandomPlace& place, int64_t rows, int64_t pitch, uint8_t* random) {
+void random_of_rows(const RandomPosition& position, int64_t rows, int64_t pitch, uint8_t* random) {
     for (int64_t row = 0; row < rows; row++) {
         uint8_t* const line = random + row * pitch;
-        for (int64_t chunk = random_of_fours(place, row, pitch / 16, line); chunk < pitch / 16; chunk++) {
-            const PhiloxWords words = random_words(place, row, chunk, false);
+        for (int64_t chunk = random_of_fours(position, row, pitch / 16, line); chunk < pitch / 16; chunk++) {
+            const PhiloxWords words = random_words(position, row, chunk, false);
             memcpy(line + chunk * 16, words.words, 16);
         }
     }
 }
 
 // Stores a random byte for each element of a patch whose columns are K-major rows. It has a multiple of sixteen rows.
-void random_of_columns(const RandomPlace& place, int64_t rows, int64_t pitch, uint8_t* random) {
+void random_of_columns(const RandomPosition& position, int64_t rows, int64_t pitch, uint8_t* random) {
     for (int64_t chunk = 0; chunk < rows / 16; chunk++) {
         uint8_t* const lines = random + chunk * 16 * pitch;
-        for (int64_t col = random_of_column_vectors(place, chunk, pitch, lines); col < pitch; col++) {
-            const PhiloxWords words = random_words(place, col, chunk, true);
+        for (int64_t col = random_of_column_vectors(position, chunk, pitch, lines); col < pitch; col++) {
+            const PhiloxWords words = random_words(position, col, chunk, true);
             for (int i = 0; i < 16; i++) lines[i * pitch + col] = uint8_t(philox_byte(words, i));
         }
     }

@@ -70,7 +70,7 @@ struct PartOutput {
     // Returns whether a K-major row only pads its group; its fp32 scales are +0.
     bool is_padding(int64_t line) const { return !part.columnwise && line >= problem.source.rows; }
 
-    // Stores fp32 scales, and their maxima where the part has a place for them.
+    // Stores fp32 scales, and their maxima where the part keeps these.
     void store_fp32(int64_t matrix, int64_t line, int64_t column, int64_t count, const LineScales& scales) const {
         const bool has_padding = part.layout.column_stride == 1 && !(part.columnwise && problem.grouped.groups.set);
         auto* const to = reinterpret_cast<float*>(part.scales);

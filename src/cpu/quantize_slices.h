@@ -21,8 +21,8 @@ inline bool has_whole_lines(const QuantizeProblem& problem) { return problem.til
 // Returns whether every K-major row has one scale byte, in which its maximum has no room.
 inline bool has_line_bytes(const QuantizeProblem& problem) { return problem.tile.is_row() && problem.format->is_mx(); }
 
-// Returns where quantize gathers maxima before it encodes. For FP8 scales of whole K-major rows from the current maxima that
-// is the place of the scales, which are made from them in the end.
+// Returns where quantize gathers maxima before it encodes. FP8 scales of whole K-major rows are made from the current maxima
+// in the end: the maxima are gathered in the memory of these scales.
 inline Maxima maxima_for_quantize(const QuantizeProblem& problem, const QuantizedPart& part) {
     if (problem.compute_amax) return {part.amax, part.scope_stride, 0};
     if (!has_whole_lines(problem)) return {};

@@ -104,7 +104,7 @@ CurrentDevice::~CurrentDevice() {
     if (pushed_) driver().pop_current(&popped);
 }
 
-Start start_beside(const Context& context) {
+Start overlapped_start(const Context& context) {
     return context.cuda->code_capability >= 90 ? Start::WithPrevious : Start::AfterAll;
 }
 

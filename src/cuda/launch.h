@@ -17,7 +17,7 @@ enum class Start { AfterAll, WithPrevious };
 // Returns how a portable kernel starts after another kernel of the same call: WithPrevious where its code was compiled for
 // chips that support it, since older code does not wait. After a kernel of the caller it must start AfterAll, since it
 // reads what that kernel writes.
-Start start_beside(const Context& context);
+Start overlapped_start(const Context& context);
 
 // Launches a kernel on the context's device; `arguments` are the addresses of its arguments, `name` is for messages. So many
 // blocks make a cluster, where the kernel leaves it open.

@@ -254,8 +254,8 @@ MXQ_EACH_DEVICE("format refusals: pairs of a product with other blocks, but for 
             auto family = [](const oracle::Spec& s) { return oracle::is_mx(s.format) ? 32 : testing::is_nvfp4(s) ? 16 : oracle::tile_of(s.scaling).width == 128 ? 128 : 0; };
             mxq_status status = mxq_gemm_query(device.context, nullptr, a, b, d, nullptr);
             CAPTURE(name(a_spec), a_spec.scaling, name(b_spec), b_spec.scaling);
-            const bool fp8_beside_blocks = oracle::is_fp8(a_spec.format) && !oracle::is_fp8(b_spec.format);
-            const bool takes = family(a_spec) == family(b_spec) || fp8_beside_blocks;
+            const bool fp8_with_blocks = oracle::is_fp8(a_spec.format) && !oracle::is_fp8(b_spec.format);
+            const bool takes = family(a_spec) == family(b_spec) || fp8_with_blocks;
             ++(takes ? taken : refused);
             if (takes) CHECK(status == MXQ_STATUS_OK);
             else CHECK(testing::refusal(status, unsupported, {name(a_spec), name(b_spec), "same block"}) == "");

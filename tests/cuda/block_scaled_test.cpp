@@ -176,14 +176,14 @@ void widen_piece(const uint8_t* from, int64_t count, uint8_t* to) {
     std::memcpy(to, words, sizeof words);
 }
 
-void widen_block(const BlockScaledOperand& operand, const WidenPlace& place) {
+void widen_block(const BlockScaledOperand& operand, const WidenTile& tile) {
     const GemmOperand &from = operand.from, &to = operand.to;
     with_element(from.element, [&]<class E>(E) {
-        for (int64_t line = 0; line < std::min<int64_t>(place.lines, kWidenLines); ++line)
-            for (int64_t code = 0; code < kWidenLength && code < round_up(place.codes, kMxBlock); code += 16) {
-                const int64_t row = place.matrix * from.lines + place.line + line, at = place.code + code;
+        for (int64_t line = 0; line < std::min<int64_t>(tile.lines, kWidenLines); ++line)
+            for (int64_t code = 0; code < kWidenLength && code < round_up(tile.codes, kMxBlock); code += 16) {
+                const int64_t row = tile.matrix * from.lines + tile.line + line, at = tile.code + code;
                 widen_piece<E>(from.codes + row * from.line_bytes + at / 8 * E::bits,
-                               std::min<int64_t>(place.codes - code, 16), to.codes + row * to.line_bytes + at);
+                               std::min<int64_t>(tile.codes - code, 16), to.codes + row * to.line_bytes + at);
             }
     });
 }
@@ -192,7 +192,7 @@ void widen_on_host(const BlockScaledOperand& operand) {
     const auto blocks = [&](int64_t matrix, const GroupStart& start, int64_t rows, int64_t lines, int64_t codes) {
         for (int64_t down = 0; down < ceil_div(lines, kWidenLines); ++down)
             for (int64_t across = 0; across < ceil_div(codes, kWidenLength); ++across)
-                widen_block(operand, widen_place(operand, matrix, start, rows, down, across));
+                widen_block(operand, widen_tile(operand, matrix, start, rows, down, across));
     };
     if (operand.grouping == Grouping::None) {
         for (int64_t e = 0; e < operand.from.matrices; ++e) blocks(e, {}, 0, operand.from.lines, operand.to.length);

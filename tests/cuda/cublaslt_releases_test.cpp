@@ -152,7 +152,7 @@ TEST_CASE("cublaslt releases: faults for which a product is declined") {
     checked += check({"a bias of one row or column", column, {90}, {}, {120803}, {120804}, "12.8.4"});
     GemmProblem longest = dense({bf16(), bf16(), MXQ_FORMAT_BF16, false, true, false, false, {1, 384, 256}});
     longest.n = longest.b.lines = longest.d.row_stride = (1 << 23) + 8;
-    checked += check({"more than 2^31 numbers beside one row or column", longest, {80}, {}, {120803}, {120804}, "12.8.4"});
+    checked += check({"more than 2^31 numbers with one row or column", longest, {80}, {}, {120803}, {120804}, "12.8.4"});
     checked += check({"more than 3145680 rows or columns and a beta",
                       accumulated({1, 3145688, 64}),
                       {120, 121},

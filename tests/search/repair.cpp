@@ -87,8 +87,9 @@ void repair_product(Call& call) {
     if (!grouped) call.groups.reset();
     make_plain(d);
     if (call.contracts_groups()) call.transpose_b = MXQ_TRANSPOSE_N;
-    const bool fp8_beside_blocks = is_fp8(a) && (is_mx(b) || is_nvfp4(b));
-    if (!a.plain() && !b.plain() && blocking(a) != blocking(b) && !fp8_beside_blocks) b.format = a.format, b.scaling = a.scaling;
+    const bool fp8_with_blocks = is_fp8(a) && (is_mx(b) || is_nvfp4(b));
+    if (!a.plain() && !b.plain() && blocking(a) != blocking(b) && !fp8_with_blocks)
+        b.format = a.format, b.scaling = a.scaling;
     a.grouped = grouped;
     b.grouped = call.contracts_groups();
     d.grouped = d.grouped && grouped && !call.contracts_groups();

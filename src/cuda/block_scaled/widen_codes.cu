@@ -39,11 +39,11 @@ __device__ __forceinline__ uint4 widen(const Chunk<E::bits>& chunk) {
 }
 
 // Finds what the block moves, for all its threads, which all call it; false: nothing.
-__device__ __forceinline__ bool find_place(const Arguments& args, WidenPlace& place) {
+__device__ __forceinline__ bool find_tile(const Arguments& args, WidenTile& tile) {
     const uint32_t row = row_of_blocks();
     if (args.operand.grouping == Grouping::None) {
         const uint32_t matrix = row / args.down;
-        place = widen_place(args.operand, matrix, {}, 0, row - matrix * args.down, blockIdx.x);
+        tile = widen_tile(args.operand, matrix, {}, 0, row - matrix * args.down, blockIdx.x);
         return matrix < args.operand.from.matrices;
     }
     __shared__ Group group;
@@ -52,20 +52,20 @@ __device__ __forceinline__ bool find_place(const Arguments& args, WidenPlace& pl
     find_group_tile(args.operand.grouped, args.units, group_tile, group);
     if (!group.exists()) return false;
     const uint32_t in_group = group_tile - group.first_group_tile;
-    place = widen_place(args.operand, 0, group.first(), group.rows, along ? row : in_group, along ? in_group : blockIdx.x);
+    tile = widen_tile(args.operand, 0, group.first(), group.rows, along ? row : in_group, along ? in_group : blockIdx.x);
     return true;
 }
 
 template <class E>
 __global__ void __launch_bounds__(kThreads) widen_codes_kernel(const __grid_constant__ Arguments args) {
-    WidenPlace place;
-    if (!find_place(args, place)) return;
+    WidenTile tile;
+    if (!find_tile(args, tile)) return;
     const GemmOperand &from = args.operand.from, &to = args.operand.to;
-    const int64_t code = int64_t(threadIdx.x % kLineThreads) * kCodes, left = place.codes - code;
-    if (code >= round_up_to_power(place.codes, kMxBlock)) return;
-    const int64_t first = place.matrix * from.lines + place.line, first_code = place.code + code;  // of both
+    const int64_t code = int64_t(threadIdx.x % kLineThreads) * kCodes, left = tile.codes - code;
+    if (code >= round_up_to_power(tile.codes, kMxBlock)) return;
+    const int64_t first = tile.matrix * from.lines + tile.line, first_code = tile.code + code;  // of both
 #pragma unroll 2
-    for (int line = threadIdx.x / kLineThreads; line < min(place.lines, int64_t(kWidenLines)); line += kStepLines) {
+    for (int line = threadIdx.x / kLineThreads; line < min(tile.lines, int64_t(kWidenLines)); line += kStepLines) {
         const uint8_t* const source = from.codes + (first + line) * from.line_bytes + first_code / 8 * E::bits;
         Chunk<E::bits> chunk{};
         if (args.wide && left >= kCodes)

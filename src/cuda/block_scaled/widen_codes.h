@@ -8,25 +8,25 @@ namespace mxq::cuda {
 // A thread block takes 128 K-major rows of 256 codes: rows of one group, or codes of one group along the contraction.
 constexpr int kWidenLines = 128, kWidenLength = 256;
 
-// Where a thread block starts: at code `code` of row `line` of matrix `matrix`.
-struct WidenPlace {
+// The tile of a thread block: it starts at code `code` of row `line` of matrix `matrix`.
+struct WidenTile {
     int64_t matrix, line, code;
     int64_t lines, codes;  // that exist from there on; the rest of a row's last blocks of 32 becomes zero
 };
 
-// Returns where block (down, across) of matrix `matrix` starts, or of a group of `rows` rows that starts at `start`. Groups
+// Returns tile (down, across) of matrix `matrix`, or of a group of `rows` rows that starts at `start`. Groups
 // of rows extend down, groups along the contraction across.
-MXQ_HD WidenPlace widen_place(const BlockScaledOperand& operand, int64_t matrix, const GroupStart& start, int64_t rows,
-                              int64_t down, int64_t across) {
-    WidenPlace place{matrix, down * kWidenLines, across * kWidenLength, 0, 0};
+MXQ_HD WidenTile widen_tile(const BlockScaledOperand& operand, int64_t matrix, const GroupStart& start, int64_t rows,
+                            int64_t down, int64_t across) {
+    WidenTile tile{matrix, down * kWidenLines, across * kWidenLength, 0, 0};
     int64_t lines = operand.from.lines, codes = operand.from.length;
     if (operand.grouping == Grouping::Rows) lines = rows;
     if (operand.grouping == Grouping::Contraction) codes = round_up_to_power(rows, operand.from.units.codes);
-    place.lines = lines - place.line;
-    place.codes = codes - place.code;
-    if (operand.grouping == Grouping::Rows) place.line += start.codes;
-    if (operand.grouping == Grouping::Contraction) place.code += start.codes;
-    return place;
+    tile.lines = lines - tile.line;
+    tile.codes = codes - tile.code;
+    if (operand.grouping == Grouping::Rows) tile.line += start.codes;
+    if (operand.grouping == Grouping::Contraction) tile.code += start.codes;
+    return tile;
 }
 
 // Enqueues the pass over the codes of an operand.

@@ -126,7 +126,7 @@ const Fault faults[] = {
      rounds_before_bias},
     {"a bias of one row or column", kAll, 0, 120804,
      [](const MatmulDescription& p) { return has_one_line(p) && p.has_bias; }},
-    {"more than 2^31 numbers beside one row or column", kAll, 0, 120804, is_long_line},
+    {"more than 2^31 numbers with one row or column", kAll, 0, 120804, is_long_line},
     {"more than 3145680 rows or columns and a beta", kGeForce, 130600, 130601, is_long_accumulated_line},
 };
 

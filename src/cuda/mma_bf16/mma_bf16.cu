@@ -151,13 +151,13 @@ __global__ void __launch_bounds__(kThreads, 1) mma_bf16_kernel(const __grid_cons
         if (i < K::fragments) load_matrices(b[i], b_lane + i * 16 * kLineBytes);
     }
 
-    // Multiplies a step. Converts the next step and loads the one after it. `place` selects the buffer of its scales of
-    // 128.
-    const auto multiply_step = [&]([[maybe_unused]] int32_t place) {
+    // Multiplies a step. Converts the next step and loads the one after it. `buffer` selects one of two buffers for the
+    // step's scales of 128.
+    const auto multiply_step = [&]([[maybe_unused]] int32_t buffer) {
 #pragma unroll
         for (int q = 0; q < 4; q++) {  // 16 of K; each fragment makes room for its successor after its last use
             if (q == 3) {
-                if constexpr (K::promotes) block_scales[place][threadIdx.x] = block_scale;
+                if constexpr (K::promotes) block_scales[buffer][threadIdx.x] = block_scale;
                 complete(args, kept, reader, shared + next, met, chunks);
                 reader.advance(args, kept);
                 const uint32_t free = current;

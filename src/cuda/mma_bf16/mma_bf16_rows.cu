@@ -144,7 +144,7 @@ struct Consumer {
         scales =
             tile.b.scales + scale + scale_in_line(layout, threadIdx.x % 4 * kQuarter) + threadIdx.x / 32 * args.chunk_scales;
         to_second_scales = scale_line(layout, uint32_t(second)) - scale;
-        const uint32_t place = threadIdx.x % 32 / 4, part = place >= args.tile_rows, row = place - part * args.tile_rows;
+        const uint32_t column = threadIdx.x % 32 / 4, part = column >= args.tile_rows, row = column - part * args.tile_rows;
         const uint8_t* const from = tile.numbers + part * args.rows.matrix_bytes + first_code * 2;
         numbers = row < tile.rows ? from + int64_t(tile.row + row) * args.rows.line_bytes : nullptr;
     }

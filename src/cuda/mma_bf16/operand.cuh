@@ -327,8 +327,8 @@ __device__ __forceinline__ void convert_exactly(const Arguments& args, const Til
                 value = decode_to_bf16_exactly(element, block_scale_at(operand, bits, at, line, k));
             }
         }
-        const uint32_t place = (i & 4) | (i & 1) << 1 | (i >> 1 & 1);
-        reinterpret_cast<uint16_t*>(buffer + half_offset(first_offset(), c, i / 8))[place] = uint16_t(value);
+        const uint32_t half = (i & 4) | (i & 1) << 1 | (i >> 1 & 1);
+        reinterpret_cast<uint16_t*>(buffer + half_offset(first_offset(), c, i / 8))[half] = uint16_t(value);
     }
 }
 

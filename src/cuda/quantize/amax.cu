@@ -478,11 +478,11 @@ Start launch_amax(const Context& context, const QuantizeProblem& problem, float*
     const bool transformed = (rowwise_out && problem.rowwise.transformed) || (columnwise_out && problem.columnwise.transformed);
     const bool zeroed = is_per_line(problem) ? zero_lines(context, problem, rowwise_out, columnwise_out, call)
                                              : zero_everything(context, problem, rowwise_out, columnwise_out, call);
-    const Start start = zeroed ? start_beside(context) : Start::AfterAll;
+    const Start start = zeroed ? overlapped_start(context) : Start::AfterAll;
     const bool read = transformed || problem.source.is_quantized()
                           ? run_tiles(context, problem, rowwise_out, columnwise_out, call, start)
                           : run_regions(context, problem, rowwise_out, columnwise_out, call, start);
-    return read || zeroed ? start_beside(context) : Start::AfterAll;
+    return read || zeroed ? overlapped_start(context) : Start::AfterAll;
 }
 
 const AmaxImplementation amax = {"amax", declines, nullptr, run, load};

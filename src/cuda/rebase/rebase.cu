@@ -75,18 +75,18 @@ __device__ __forceinline__ void store_codes(uint8_t* to, int64_t line_bytes, int
 // ---- Scales ----------------------------------------------------------------------------------------------------------
 
 // A row of one of the block's tiles. `column`: 0 for the first tile, 1 for the next along the row.
-struct ScalePlace {
+struct ScalePosition {
     int column, line;
 };
 
-__device__ __forceinline__ int scaled_codes(const RebaseTile& tile, const ScalePlace& place) {
-    return place.line < tile.lines ? tile.scaled - place.column * kRebaseTile : 0;
+__device__ __forceinline__ int scaled_codes(const RebaseTile& tile, const ScalePosition& position) {
+    return position.line < tile.lines ? tile.scaled - position.column * kRebaseTile : 0;
 }
-__device__ __forceinline__ LoadedScales load_line(const Arguments& args, const RebaseTile& tile, const ScalePlace& place,
+__device__ __forceinline__ LoadedScales load_line(const Arguments& args, const RebaseTile& tile, const ScalePosition& position,
                                                   int half) {
     const ScaleLayout& layout = args.call.from.layout;
-    const int64_t from = tile.scales + place.column * tile.next_scales + scales_of_line(layout, uint32_t(place.line));
-    return load_scales(layout, args.words, args.call.from.scales + from, scaled_codes(tile, place), half);
+    const int64_t from = tile.scales + position.column * tile.next_scales + scales_of_line(layout, uint32_t(position.line));
+    return load_scales(layout, args.words, args.call.from.scales + from, scaled_codes(tile, position), half);
 }
 
 // The four scales of a thread's row, and the scale that replaces them.
@@ -97,9 +97,9 @@ struct LineScales {
 // Returns the scales of a thread's row, with a scale for each row. Two threads share a row, and load half of its scales
 // each where these are no aligned words. All threads of a warp call it.
 template <class E>
-__device__ __forceinline__ LineScales scales_by_line(const Arguments& args, const RebaseTile& tile, const ScalePlace& place) {
+__device__ __forceinline__ LineScales scales_by_line(const Arguments& args, const RebaseTile& tile, const ScalePosition& position) {
     const int half = threadIdx.x % 2;
-    uint32_t word = scale_word(load_line(args, tile, place, half), args.words, scaled_codes(tile, place), half);
+    uint32_t word = scale_word(load_line(args, tile, position, half), args.words, scaled_codes(tile, position), half);
     if (!args.words) word |= __shfl_xor_sync(kAllLanes, word, 1);
     return {word, rebase_line_scale<E>(args.call, word)};
 }
@@ -107,9 +107,9 @@ __device__ __forceinline__ LineScales scales_by_line(const Arguments& args, cons
 // Returns the scales of a thread's row, with one scale for a whole tile: thread t reads row t / 2 of both halves. All
 // threads of the block call it.
 template <class E>
-__device__ __forceinline__ LineScales scales_by_tile(const Arguments& args, const RebaseTile& tile, const ScalePlace& place) {
+__device__ __forceinline__ LineScales scales_by_tile(const Arguments& args, const RebaseTile& tile, const ScalePosition& position) {
     __shared__ uint32_t words[kRebaseTile][kRebaseTiles], maxima[kRebaseThreads / 32][kRebaseTiles];
-    const ScalePlace other{int(threadIdx.x % kRebaseTiles), int(threadIdx.x / kRebaseTiles)};
+    const ScalePosition other{int(threadIdx.x % kRebaseTiles), int(threadIdx.x / kRebaseTiles)};
     uint32_t loaded = 0;
     for (int half = 0; half < (args.words ? 1 : 2); half++)
         loaded |= scale_word(load_line(args, tile, other, half), args.words, scaled_codes(tile, other), half);
@@ -121,18 +121,18 @@ __device__ __forceinline__ LineScales scales_by_tile(const Arguments& args, cons
     __syncthreads();
     largest = 0;
 #pragma unroll
-    for (int w = 0; w < kRebaseThreads / 32; w++) largest = max(largest, maxima[w][place.column]);
-    return {words[place.line][place.column], largest};
+    for (int w = 0; w < kRebaseThreads / 32; w++) largest = max(largest, maxima[w][position.column]);
+    return {words[position.line][position.column], largest};
 }
 
 // Stores the fp32 scale of a tile or of a row of it, by the first of two threads.
-__device__ __forceinline__ void store_scale(const RebaseCall& call, const RebaseTile& tile, const ScalePlace& place,
+__device__ __forceinline__ void store_scale(const RebaseCall& call, const RebaseTile& tile, const ScalePosition& position,
                                             uint32_t largest) {
-    const bool share = call.to.layout.tile_rows > 1, exists = tile.length > place.column * kRebaseTile;
-    const bool stores = share ? place.line == 0 : exists && place.line < tile.to_lines;
+    const bool share = call.to.layout.tile_rows > 1, exists = tile.length > position.column * kRebaseTile;
+    const bool stores = share ? position.line == 0 : exists && position.line < tile.to_lines;
     if (!stores || threadIdx.x % 2 != 0) return;
-    float* const to = reinterpret_cast<float*>(call.to.scales) + tile.to_scales + place.column * tile.next_to_scales;
-    to[share ? 0 : place.line] = exists && place.line < tile.lines ? scale_value(largest) : 0.0f;
+    float* const to = reinterpret_cast<float*>(call.to.scales) + tile.to_scales + position.column * tile.next_to_scales;
+    to[share ? 0 : position.line] = exists && position.line < tile.lines ? scale_value(largest) : 0.0f;
 }
 
 // Shares half of a row's four blocks with the other lanes. All threads of a warp call it.
@@ -155,41 +155,41 @@ MXQ_HD constexpr int block_halves(int bits, Grouping grouping) {
 }
 
 // The first tile of a thread block and its first row there. `lines` counts the halves of tiles in an expert or group.
-struct BlockPlace {
+struct BlockPosition {
     RebaseTile tile;
     int line;
 };
 template <Grouping grouping>
-__device__ __forceinline__ BlockPlace place_of_block(const Arguments& args, const RebaseScope& scope, uint32_t lines,
+__device__ __forceinline__ BlockPosition position_of_block(const Arguments& args, const RebaseScope& scope, uint32_t lines,
                                                      uint32_t across) {
     return {rebase_tile<grouping>(args.call, args.grid, scope, lines / kRebaseHalves, across * kRebaseTiles),
             int(lines % kRebaseHalves * kRebaseLines)};
 }
 
 // Return false where there is nothing for the block. All its threads call them.
-__device__ __forceinline__ bool find_in_matrix(const Arguments& args, BlockPlace& place) {
+__device__ __forceinline__ bool find_in_matrix(const Arguments& args, BlockPosition& position) {
     const uint32_t row = row_of_blocks(), matrix = args.call.from.matrices == 1 ? 0 : row / args.down, lines = row - matrix * args.down;
     if (matrix >= args.call.from.matrices || lines >= args.down) return false;
-    place = place_of_block<Grouping::None>(args, {matrix, 0, {}, {}}, lines, blockIdx.x);
+    position = position_of_block<Grouping::None>(args, {matrix, 0, {}, {}}, lines, blockIdx.x);
     return true;
 }
 template <Grouping grouping>
-__device__ __forceinline__ bool find_in_groups(const Arguments& args, int halves, BlockPlace& place) {
-    __shared__ BlockPlace found;
+__device__ __forceinline__ bool find_in_groups(const Arguments& args, int halves, BlockPosition& position) {
+    __shared__ BlockPosition found;
     __shared__ bool exists;
     constexpr bool along = grouping == Grouping::Contraction;
-    const uint32_t group_tile = along ? blockIdx.x : row_of_blocks(), beside = along ? row_of_blocks() : blockIdx.x;
-    if (group_tile >= args.down || beside >= args.across) return false;  // of a grid that is larger than the work
+    const uint32_t group_tile = along ? blockIdx.x : row_of_blocks(), other = along ? row_of_blocks() : blockIdx.x;
+    if (group_tile >= args.down || other >= args.across) return false;  // of a grid that is larger than the work
     if (threadIdx.x < 32) {
         const Group group = find_group_tile(args.call.grouped, args.units, group_tile);
         const RebaseScope scope{0, group.rows, group.first(), group.second()};
         const uint32_t in_group = group_tile - group.first_group_tile;
-        const uint32_t lines = (along ? beside : in_group) * uint32_t(halves);
-        const BlockPlace of_block = place_of_block<grouping>(args, scope, lines, along ? in_group : beside);
+        const uint32_t lines = (along ? other : in_group) * uint32_t(halves);
+        const BlockPosition of_block = position_of_block<grouping>(args, scope, lines, along ? in_group : other);
         if (threadIdx.x == 0) found = of_block, exists = group.exists();
     }
     __syncthreads();
-    place = found;
+    position = found;
     return exists;
 }
 
@@ -208,14 +208,14 @@ template <class E, bool wide, Grouping grouping>
 __device__ __forceinline__ void rebase_half(const Arguments& args, const RebaseTile& tile, int first, WarpBlocks<E>& blocks) {
     const RebaseCall& call = args.call;
     const int line = first + rebase_line(threadIdx.x, 0), code = rebase_code(threadIdx.x);
-    const ScalePlace place{rebase_scale_tile(threadIdx.x), first + rebase_scale_line(threadIdx.x)};
+    const ScalePosition position{rebase_scale_tile(threadIdx.x), first + rebase_scale_line(threadIdx.x)};
     Chunk<E::bits> chunks[kRebaseAccesses];
     if (!call.keeps_codes)
         load_codes<E, wide>(call.from.codes + tile.codes + line * call.from.line_bytes + code / 8 * E::bits, call.from.line_bytes,
                             tile.lines - line, tile.length - code, chunks);
     const bool by_tile = grouping == Grouping::None && call.to.layout.tile_rows > 1;
-    const auto [word, largest] = by_tile ? scales_by_tile<E>(args, tile, place) : scales_by_line<E>(args, tile, place);
-    store_scale(call, tile, place, largest);
+    const auto [word, largest] = by_tile ? scales_by_tile<E>(args, tile, position) : scales_by_line<E>(args, tile, position);
+    store_scale(call, tile, position, largest);
     if (call.keeps_codes) return;
     share_blocks<E>(word, largest, blocks);
     store_codes<E>(call.to.codes + tile.to_codes + line * call.to.line_bytes + code, call.to.line_bytes, tile.to_lines - line,
@@ -227,16 +227,16 @@ template <class E, bool wide, Grouping grouping>
 __global__ void __launch_bounds__(kRebaseThreads, kSmBlocks<E::bits>) rebase_kernel(const __grid_constant__ Arguments args) {
     __shared__ WarpBlocks<E> blocks[kRebaseThreads / 32];
     constexpr int halves = block_halves(E::bits, grouping);
-    BlockPlace place;
+    BlockPosition position;
     if constexpr (grouping == Grouping::None) {
-        if (!find_in_matrix(args, place)) return;
+        if (!find_in_matrix(args, position)) return;
     } else {
-        if (!find_in_groups<grouping>(args, halves, place)) return;
+        if (!find_in_groups<grouping>(args, halves, position)) return;
     }
 #pragma unroll 1
     for (int half = 0; half < halves; half++) {
         if (half > 0) __syncwarp();  // the lanes have read the first half's blocks
-        rebase_half<E, wide, grouping>(args, place.tile, place.line + half * kRebaseLines, blocks[threadIdx.x / 32]);
+        rebase_half<E, wide, grouping>(args, position.tile, position.line + half * kRebaseLines, blocks[threadIdx.x / 32]);
     }
 }
 

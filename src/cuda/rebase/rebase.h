@@ -31,7 +31,7 @@ struct RebaseScope {
     GroupStart from, to;
 };
 
-// Where a tile starts, from the pointers of the call on, and what is left from there on; below 0 past the end.
+// Where a tile starts, from the pointers of the call on, and what is left from there on; next_row 0 past the end.
 static_assert(MXQ_MAX_DIM <= 0x7FFFFFFF);
 struct RebaseTile {
     int64_t codes, scales, to_codes, to_scales;  // in bytes, to_scales in floats
@@ -47,7 +47,7 @@ struct RebaseStep {
     int32_t lines, length;
 };
 
-// Steps to the next expert, to the tile below and to the next along the row.
+// Steps to the next expert, to the tile next_row and to the next along the row.
 struct RebaseGrid {
     RebaseStep matrix, down, across;
 };
@@ -121,12 +121,12 @@ template <Grouping grouping>
 MXQ_HD RebaseTile rebase_tile(const RebaseCall& call, const RebaseGrid& grid, const RebaseScope& scope, uint32_t down,
                               uint32_t across) {
     RebaseTile tile = first_tile<grouping>(call, grid, scope);
-    RebaseStep below = grid.down, beside = grid.across;
-    beside.to_scales = tile.next_to_scales;
+    RebaseStep next_row = grid.down, next_column = grid.across;
+    next_column.to_scales = tile.next_to_scales;
     if (grouping == Grouping::Contraction && call.from.layout.swizzled)
-        below.scales = round_up_rows(uint32_t(tile.length), kRebaseTile) / int32_t(kMxBlock) * int64_t(kSwizzleRows);
-    advance(tile, below, down);
-    advance(tile, beside, across);
+        next_row.scales = round_up_rows(uint32_t(tile.length), kRebaseTile) / int32_t(kMxBlock) * int64_t(kSwizzleRows);
+    advance(tile, next_row, down);
+    advance(tile, next_column, across);
     return tile;
 }
 
