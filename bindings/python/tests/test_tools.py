@@ -142,12 +142,13 @@ def test_tensors_that_do_not_fit_a_layout_are_told_why():
         assert layouts.unfit(row, dtype, shape).startswith(says) and (says or not layouts.unfit(row, dtype, shape))
 
 
-def test_experts_of_gpt_oss_are_quantized_along_their_inputs(tmp_path):
+def test_experts_of_gpt_oss_are_quantized_along_their_inputs(tmp_path, capsys):
     rng = np.random.default_rng(1)
     experts = rng.standard_normal((3, 64, 96), "float32").astype(ml_dtypes.bfloat16)  # (experts, inputs, outputs)
     name = "model.layers.0.mlp.experts.gate_up_proj"
     save(tmp_path / "m.safetensors", {name: experts, name + "_bias": np.ones((3, 96), "float32")})
-    quantize.run(tmp_path / "m.safetensors", tmp_path / "out", quantize.recipe("gpt-oss", "mxfp4"))
+    arguments = [str(tmp_path / "m.safetensors"), str(tmp_path / "out"), "--layout", "gpt-oss", "--format", "mxfp4"]
+    assert cli.main(arguments) == 0 and "read as (experts, inputs, outputs): " in capsys.readouterr().out
     made = reader.open_checkpoint(tmp_path / "out").entries
     assert made[name + "_blocks"].shape == (3, 96, 2, 16) and made[name + "_scales"].shape == (3, 96, 2) and len(made) == 3
     q = mxq.quantize(np.ascontiguousarray(experts.swapaxes(1, 2)), "mxfp4")
@@ -409,6 +410,11 @@ def test_compare_tells_of_values_shapes_and_missing_tensors(tmp_path):
     ]
 
 
+def test_the_command_line_is_a_module():
+    said = subprocess.run([sys.executable, "-m", "mxq.tools", "--help"], capture_output=True, text=True)
+    assert said.returncode == 0 and said.stdout.startswith("usage: mxq-quantize")
+
+
 def test_the_command_line(checkpoint, tmp_path, capsys):
     out = str(tmp_path / "out")
     assert cli.main([str(checkpoint), out, "--format", "mxfp4"]) == 0
@@ -416,6 +422,7 @@ def test_the_command_line(checkpoint, tmp_path, capsys):
     assert (
         "3 tensors quantized" in said and "model.layers.0.mlp.up.weight" in said and "4 tensors kept" in said and "18.8" in said
     )
+    assert "\nkept: lm_head.weight: excluded by *lm_head*: head\n" in said
     assert json.loads((tmp_path / "out" / quantize.REPORT).read_text())["format"] == "mxfp4"
     assert cli.main(["inspect", out]) == 0 and "mxfp4 1x32" in capsys.readouterr().out
     assert cli.main(["compare", str(checkpoint), out, "--json"]) == 0

@@ -111,3 +111,12 @@ def test_compiled():
     layer, x = Compiled(quantized("mxfp8_e4m3")), torch.from_numpy(numbers(4, 64))
     torch._dynamo.reset()
     assert torch.equal(torch.compile(layer, fullgraph=True)(x), mxq.matmul(x, layer.weights.q.T))
+
+
+def test_a_tensor_that_a_module_holds_itself_says_what_to_do():
+    """torch calls these of buffers and parameters; register_buffer takes what has __torch_function__."""
+    module = torch.nn.Module()
+    module.register_buffer("q", quantized())
+    for use in (module.state_dict, module.half, lambda: torch.nn.Parameter(quantized())):
+        with pytest.raises(mxq.Error, match=r"hold it by mxq\.torch\.Weights"):
+            use()

@@ -1,5 +1,7 @@
 """The operators of Python on quantized tensors, and the functions of mxq that they and methods call."""
-from typing import Any, Callable, ClassVar, Dict, Optional, Tuple
+from typing import Any, Callable, ClassVar, Dict, NoReturn, Optional, Tuple
+
+from ._library import Error
 
 
 class Functions:
@@ -27,3 +29,11 @@ class Operators:
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Tuple[Any, ...] = (), kwargs: Optional[Dict[str, Any]] = None) -> Any:
         return Functions.torch_function(function, args, kwargs or {})
+
+    def detach(self) -> NoReturn:
+        """Refuses. torch calls it of a buffer or parameter, which a module takes this tensor for without looking at it."""
+        raise Error("a QTensor is no buffer or parameter of a module, which calls its detach; hold it by mxq.torch.Weights(q)")
+
+    def is_floating_point(self) -> NoReturn:
+        """Refuses. torch calls it of a buffer that moves with its module."""
+        raise Error("a QTensor is no buffer of a module, which calls its is_floating_point; hold it by mxq.torch.Weights(q)")

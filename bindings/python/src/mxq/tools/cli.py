@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 try:
     import ml_dtypes  # noqa: F401  numpy has no bfloat16 without it
@@ -22,7 +22,7 @@ from .compare import compare, inspect
 from .devices import KINDS
 from .families import KEPT, MATRICES
 from .layouts import LAYOUTS
-from .plan import EXPERTS, FUSED, MEASURE, NOT_INCLUDED_STACK, recipe
+from .plan import EXPERTS, FUSED, MEASURE, recipe
 from .quantize import PAGE, REPORT, run
 from .reader import open_checkpoint
 from .recipes import recipes
@@ -113,16 +113,28 @@ def _worst(rows: List[Row]) -> List[Row]:
     return sorted(rows, key=lambda row: row["sqnr_db"] if row.get("sqnr_db") is not None else -1e9)[:LONGEST]
 
 
+def _by(rows: Sequence[Row], key: str) -> List[Tuple[str, List[str]]]:
+    """The values of a key, the most frequent first, each with the names of its rows."""
+    names: Dict[str, List[str]] = {}
+    for row in rows:
+        if key in row:
+            names.setdefault(row[key], []).append(row["name"])
+    return sorted(names.items(), key=lambda found: -len(found[1]))
+
+
+def _some(names: Sequence[str]) -> str:
+    return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+
+
 def _remarks(report: Row) -> List[str]:
     """What a reader of the terminal should know in addition to the table."""
     tensors = report["tensors"]
     lines = [f"{row['name']}: NaN or infinite elements: {row['not_finite']:,}" for row in tensors if row.get("not_finite")]
     if len(lines) > LONGEST:
         lines = [*lines[:LONGEST], f"... and {len(lines) - LONGEST} tensors more"]
-    stacks = [row["name"] for row in tensors if row.get("note") == NOT_INCLUDED_STACK]
-    if stacks:
-        named = stacks[0] + (f" and {len(stacks) - 1} more" if len(stacks) > 1 else "")
-        lines.append(f"tensors of three dimensions stay as they are: {named}; a stack of experts needs an --include of its own")
+    lines += [f"read as ({axes}): {_some(names)}" for axes, names in _by(tensors, "axes")]
+    kept = [f"kept: {_some(names)}: {note}" for note, names in _by([row for row in tensors if "scaling" not in row], "note")]
+    lines += kept[:LONGEST]
     if report["not_copied"]:
         shown = ", ".join(report["not_copied"][:5]) + (", ..." if len(report["not_copied"]) > 5 else "")
         lines.append(f"not copied: {shown}")

@@ -16,7 +16,6 @@ MEASURE = ("sample", "all", "none")
 FUSED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"), ("w1", "w3"))  # what engines join into one matrix
 _EXPERT = re.compile(r"(.*\.experts\.)(\d+)\.(.*)")
 _SCALED = ("F8_", "F6_", "F4")  # the types whose values need scales, as their names begin
-NOT_INCLUDED_STACK = "not included: 3 dimensions, and a stack of experts needs an --include of its own"
 OTHERS = ("qweight", "weight_packed", "qzeros", "absmax", "quant_state", "weight_shape", "weight_zero_point")  # of integer quantization
 
 
@@ -97,7 +96,8 @@ def _note(source: Stored, recipe: Recipe, config: Dict[str, Any]) -> str:
     if not included(recipe.include, source.name, len(source.shape)):
         of_stack = "experts" in source.name.split(".") or source.name.endswith(".weight")
         stack = len(source.shape) == 3 and of_stack and not excluded
-        return NOT_INCLUDED_STACK if stack else "not included"
+        reason = ": 3 dimensions, and a stack of experts needs an --include of its own" if stack else ""
+        return "not included" + reason
     if excluded:
         return excluded
     if layout.rank == 2 and len(source.shape) == 2 and not source.name.endswith(".weight"):

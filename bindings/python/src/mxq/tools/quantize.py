@@ -98,6 +98,8 @@ class _Work:
         }
         if step.layout is None or out is None:
             return {**row, "format": step.outputs[0].dtype, "note": step.note}
+        if len(step.shape) == 3:
+            row["axes"] = "experts, inputs, outputs" if step.transposed else "experts, outputs, inputs"
         return {**row, "format": step.layout.format, "scaling": step.layout.scaling, **out.row()}
 
 

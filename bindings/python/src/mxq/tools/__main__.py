@@ -1,0 +1,7 @@
+"""python -m mxq.tools is mxq-quantize."""
+
+import sys
+
+from .cli import main
+
+sys.exit(main())
