@@ -9,8 +9,8 @@
 
 namespace mxq {
 
-// Says where the matrices of a part lie: contiguous, at strides, or each at an address of its own. What takes one of these
-// takes those before it, too. Plain matrices are dense, with any row stride, or listed.
+// Says where the matrices of a part lie: contiguous, at strides, or each at an address of its own. An implementation that
+// takes one of these takes those before it, too. Plain matrices are dense, with any row stride, or listed.
 enum class Addresses : int32_t { Dense, Strided, Listed };
 
 // F32, F16 or BF16: `matrices` experts of rows x cols, expert e starting at row e * rows. With groups, each group's rows
@@ -44,7 +44,7 @@ struct QuantizedPart {
     // keeps the maximum of each K-major row here; of columnwise groups the shape is (groups, lines).
     float* amax;
     const float* decode_scale;
-    int32_t scale_max;     // T
+    int32_t scale_max;     // NVFP4: T in docs/numerics.md, the largest block scale
     int32_t scope_stride;  // NVFP4: 1 with an amax for each expert or group, 0 with one for all
     Addresses addresses;   // Listed: codes and scales point to arrays of addresses, one for each matrix
 
@@ -93,8 +93,8 @@ inline Source quantized_source(const QuantizedPart& part, int64_t rows, int64_t 
     return source;
 }
 
-// A source to the parts of out. Kernels get it as an argument, and a new launch finds none of its arguments in the constant
-// cache: each 64 bytes that a block needs cost it about 0.07 us. So what all kernels need comes first, and is small.
+// Quantizes a source to the parts of `out`. Kernels get it as an argument, which no launch finds in the constant cache: each
+// 64 bytes that a thread block reads cost about 0.07 us. So the fields that all kernels need come first, and are small.
 struct QuantizeProblem {
     GroupedRows grouped;
     bool has_rowwise, has_columnwise;
@@ -117,12 +117,12 @@ struct QuantizeProblem {
 // Returns whether a part of out gets the Hadamard transform.
 inline bool is_transformed(const QuantizeProblem& p) { return p.rowwise.transformed || p.columnwise.transformed; }
 
-// Nothing to write: no elements, and no amax or scale that stands for all of them.
+// Returns whether nothing is written: there are no elements, and no amax or scale that stands for all of them.
 inline bool is_nothing(const QuantizeProblem& p) {
     return p.source.matrices * p.source.rows * p.source.cols == 0 && !p.compute_amax && p.tile.lines != 0;
 }
 
-// The amax of the source for each part of out that has a buffer for it.
+// Computes the amax of the source for each part of `out` that has a buffer for it.
 struct AmaxProblem {
     QuantizeProblem quantize;
 };
@@ -135,12 +135,12 @@ struct DequantizeProblem {
     GroupedRows grouped;
 };
 
-// Plain numbers from one type to another.
+// Converts plain numbers from one type to another.
 struct ConvertProblem {
     PlainMatrix in, out;
 };
 
-// Scales from one layout to another, part by part.
+// Moves scales from one layout to another, part by part.
 struct SwizzleProblem {
     struct Scales {
         const uint8_t* in;
@@ -156,7 +156,7 @@ struct SwizzleProblem {
     GroupedRows grouped;
 };
 
-// Groups of rows from one padding to another; pad_groups and unpad_groups differ in what they accept. A plain tensor is one
+// Moves groups of rows from one padding to another, for pad_groups and unpad_groups alike. A plain tensor is one
 // rowwise part without scales. Rowwise: a row of a group has `line_bytes` bytes. Columnwise: a group is a range of columns
 // of each of `lines` K-major rows, `bits` each.
 struct PadProblem {
@@ -237,9 +237,9 @@ struct GemmProblem {
         return grouping == Grouping::Rows && side == Side::B ? Grouping::None : grouping;
     }
     MXQ_HD bool reads_d() const { return !is_zero(beta); }
-    // D = A B^T and no more.
+    // Returns whether D = A B^T, without alpha, beta and bias.
     MXQ_HD bool is_sum_alone() const { return alpha == 1 && !reads_d() && bias.format == 0; }
-    // Whether a contraction over k codes leaves D as it is.
+    // Returns whether a contraction over `depth` codes leaves D as it is.
     MXQ_HD bool leaves_d(int64_t depth) const { return depth == 0 && beta == 1 && bias.format == 0; }
 };
 

@@ -1,8 +1,8 @@
-// The whole dispatch policy: for each verb, implementations in the order in which they are asked. Products have a preferred
-// implementation, which is asked first (preferred_gemm, at the end).
+// The whole dispatch policy: for each verb, implementations in the order in which they are asked. The first that takes the
+// problem runs it. For products preferred_gemm, below, names an implementation that is asked before the list.
 //
-// Tables below compare times of two implementations, "120 | 150": of the first and of the second that the header names. They
-// are us and for matrices B of (N,K) unless they say otherwise. docs/performance.md has more of them.
+// Tables below compare two implementations. "120 | 150" are times in us, of the first and of the second one in the header,
+// for B of the given (N,K), unless they say otherwise. docs/performance.md has more of them.
 #include <algorithm>
 
 #include "cpu/implementations.h"
@@ -104,9 +104,10 @@ const GemmImplementation* const grouped_gemm_list[] = {
 // Returns whether each K-major row of MXFP8 has one scale, so that rebasing changes no codes.
 bool has_kept_lines(const GemmOperand& operand) { return operand.bits == 8 && operand.layout.has_one_of_line(); }
 
-// Returns whether the product must be exact, which takes BF16 tensor cores.
+// Returns whether each product of two codes must be exact, so that BF16 tensor cores multiply. FP8 tensor cores take the
+// other problems: FP8 with FP8, and MX with MX unless the caller asked for exact products.
 bool is_exact(const GemmProblem& p) {
-    // With a plain or FP8 B, BF16 tensor cores alone multiply where A is plain.
+    // With such a B, A is plain, for BF16 tensor cores, or FP8, for FP8 tensor cores.
     if (p.b.scale_type == ScaleType::None || p.b.scale_type == ScaleType::F32) return p.a.scale_type == ScaleType::None;
     return p.a.scale_type != ScaleType::E8M0 || p.b.scale_type != ScaleType::E8M0 || p.exact_products;
 }
@@ -227,13 +228,26 @@ bool mixes_scales_of_128(const GemmProblem& p) { return has_scales_of_128(p.a) !
 //     FP8 1x128 with MXFP4, (4096,4096)                       26 | 63    48 | 63
 //                           (2048,7168)                                  37 | 82
 //                           (7168,2048)                                  46 | 44
-bool has_rows_for_blocks(const GemmProblem& p) {
+bool has_rows_for_wgmma_blocks(const GemmProblem& p) {
     return p.grouping == Grouping::Rows ? p.m > 24 * int64_t(std::max(p.groups.count, 1)) : p.m > 48;
 }
 
-// Returns the implementation to ask first, or null: the list's order. Of MX on Hopper, wgmma_fp8_sm90 is preferred in three
-// cases. cuBLASLt needs a scale for every 128 codes where A is transposed, and is slow with an F32 D. A B with one scale a
-// row needs no pass and no such scales here, but only where tiles of 128x192 fill the SMs twice. An H200, (M,N,K):
+// Returns the implementation to ask before the list, or null for the order of the list. The first case that fits decides:
+//
+//     one operand alone has scales of 128     wgmma_blocks_sm90 for many rows, mma_bf16_rows for few
+//     has_split_rows: up to 128, no groups    splitk_sm90
+//     has_few_rows                            mma_bf16_rows for the fewest rows, else skinny_sm90
+//     has_plain_groups                        wgmma_plain_sm90
+//     is_exact                                wgmma_plain_widen where that pays, else wgmma_bf16_sm90
+//     MX with MX on Hopper                    wgmma_fp8_sm90 in the three cases below, else null: cuBLASLt
+//
+// Of MX with MX, wgmma_fp8_sm90 is faster than cuBLASLt in three cases:
+//
+//     A is transposed          cuBLASLt then needs a scale for every 128 codes
+//     D is F32                 cuBLASLt is slow with it
+//     B has one scale a row    no pass over B is needed here; tiles of 128x192 must fill the SMs about twice
+//
+// An H200, (M,N,K):
 //
 //     TFLOP/s, wgmma_fp8_sm90 | cuBLASLt 13.10         (8192,8192,8192)
 //     A transposed                                     1173 | 985
@@ -255,7 +269,8 @@ bool has_rows_for_blocks(const GemmProblem& p) {
 const GemmImplementation* preferred_gemm(const Context& context, const GemmProblem& p) {
     constexpr int64_t tile_rows = 128, tile_columns = 192, enough_tiles = 256;
     const bool is_hopper = cuda::compute_capability(context) == 90;  // on Blackwell cuBLASLt takes few rows of MX and NVFP4
-    if (mixes_scales_of_128(p)) return is_hopper && has_rows_for_blocks(p) ? &cuda::wgmma_blocks_sm90 : &cuda::mma_bf16_rows;
+    if (mixes_scales_of_128(p))
+        return is_hopper && has_rows_for_wgmma_blocks(p) ? &cuda::wgmma_blocks_sm90 : &cuda::mma_bf16_rows;
     if (has_split_rows(p)) return &cuda::splitk_sm90;
     if (has_few_rows(p)) return is_hopper && has_fewest_rows(p) ? &cuda::mma_bf16_rows : &cuda::skinny_sm90;
     if (has_plain_groups(p)) return &cuda::wgmma_plain_sm90;

@@ -1,9 +1,9 @@
-// Finds groups on the device. A group tile is 128 rows of one group, fewer at the group's end. Row tiles, swizzled scales
-// and grids count group tiles. A kernel may choose another height.
+// Finds groups on the device. A group tile is 128 rows of one group, fewer at the group's end. A grid has thread blocks for
+// each group tile, and swizzled scales have rows for it. A kernel may choose another height: GroupSumUnits.
 //
 //     find_group_tile, find_group   one warp searches 32 groups at a time, one a lane
 //     TileSearch                    the same in two steps, so that loads start sooner among hundreds of groups
-//     for_each_group                all threads of a block share all groups: thread t takes t * share .. t * share + share - 1
+//     for_each_group                all threads of a block divide all groups: thread t takes `share` groups from t * share on
 //
 // The sums of a Group stay below 2^32: 2^31 rows and 4096 paddings. Ends out of order are clamped, so that no access leaves
 // the buffers.
@@ -26,7 +26,7 @@ enum PartIndex { kSourcePart, kRowwisePart, kColumnwisePart };
 enum GroupSum { kSourceCodes, kSourceScales, kRowwiseCodes, kRowwiseScales, kColumnwiseCodes, kColumnwiseScales, kGroupSums };
 
 struct GroupSumUnits {
-    uint32_t at[kGroupSums] = {1, 1, 1, 1, 1, 1};  // powers of two
+    uint32_t at[kGroupSums] = {1, 1, 1, 1, 1, 1};  // each group is rounded up to these: powers of two
     uint32_t tile_rows_log2 = 7;                   // of the rows of a group tile
 
     __device__ __forceinline__ uint32_t round_up(int sum, uint32_t rows) const { return (rows + at[sum] - 1) & ~(at[sum] - 1); }
@@ -146,8 +146,8 @@ __device__ void for_each_group(const GroupedRows& grouped, const GroupUnits& fir
 
 enum class GroupBy { Tile, Index };
 
-// Returns the group that holds group tile `wanted`, or group `wanted`, for all lanes of a warp. `units` may count other
-// units than group tiles.
+// Returns the group that holds group tile `wanted`, or group `wanted`, for all lanes of a warp. Units is GroupSumUnits, or
+// has its functions with tiles of another kind.
 template <GroupBy by, class Units>
 __device__ __forceinline__ Group find_group_by(const GroupedRows& grouped, const Units& units, uint32_t wanted) {
     const int lane = threadIdx.x % 32, count = grouped.groups.count;

@@ -70,7 +70,7 @@ struct Requests {
         codes = a.codes + task * (kWarpElements / 2) + lane * (kCount / 2);
         existing = stored = (left - lane * kCount + kRequest - 1) / kRequest;
         scale_word = a.scales + task * (kWarpElements / block) + lane / word_lanes * 4 + request * (kRequest / block);
-        scale_bytes = stores_word() ? words_left(left - request * kRequest) : 0;
+        scale_bytes = stores_word() ? scales_of_word(left - request * kRequest) : 0;
     }
     // Describes those from row `in_tile` of a tile and column `first` on.
     __device__ __forceinline__ Requests(const Arguments& a, const RowTile& tile, int in_tile, uint32_t first) requires(!flat)
@@ -83,7 +83,7 @@ struct Requests {
         existing = has_column ? requests_of(tile.rows - in_tile) : 0;
         stored = has_column ? requests_of(tile.padded - in_tile) : 0;
         const uint32_t word = first / (4 * block) + threadIdx.x % 32 / word_lanes;
-        int count = words_left(left);
+        int count = scales_of_word(left);
         scale_word = a.scales + tile.scale_byte;
         if (a.swizzled) {
             count = count > 0 ? 4 : 0;
@@ -107,7 +107,7 @@ private:
         return block == kNvBlock ? threadIdx.x % 2 * 2 + threadIdx.x / 2 % 2 : threadIdx.x % kRequests;
     }
     // Returns how many scales the lane's word has where a request begins so many elements before the end of its row.
-    static __device__ __forceinline__ int words_left(int elements) {
+    static __device__ __forceinline__ int scales_of_word(int elements) {
         return (elements - int(threadIdx.x) % 32 / word_lanes * (4 * block) + block - 1) / block;
     }
     static __device__ __forceinline__ int requests_of(int rows) { return rows <= 0 ? 0 : (rows - 1) / kRowStep + 1; }

@@ -1,10 +1,10 @@
 // The 128 x 128 tile of a thread block, in a matrix or a group, and its offsets in the source and the parts.
 //
-//     without groups   tile = (expert, row of tiles, column of tiles)
-//     with groups      tile = (group tile, column of tiles): a group tile is 128 rows of one group, found by one warp
-//                      (GroupSumUnits may set another height)
+//     without groups   tile (expert, row of tiles, column of tiles)
+//     with groups      tile (group tile, column of tiles): one warp searches the group of the group tile (memory/groups.cuh)
 //
-// A group's last tile includes the rows that pad the outputs. Elements that are not loaded are +0.
+// A PartTile has all offsets of a tile in one part of the output, or in a quantized source. The last tile of a group includes
+// the rows that pad the outputs. Elements that are not loaded are +0.
 #pragma once
 #include "cuda/memory/grid.cuh"
 #include "cuda/memory/groups.cuh"
@@ -36,7 +36,7 @@ struct Tiles {
 
 // The expert or group of a tile, and the tile's first row and column there.
 struct TileCoord {
-    int64_t matrix, scope;  // expert (0 with groups); expert or group
+    int64_t matrix, scope;  // the expert, 0 with groups; what has scales of its own: the expert or the group
     int64_t row, col;
     int64_t rows;           // of the expert or group
 
