@@ -1,10 +1,14 @@
 // dispatch/ asks implementations in the order of a list, collects the reasons of those that decline, and checks workspaces.
 #include "../catch.h"
+#include "../paths.h"
 #include "api/verb.h"
 
 #include <mxq/mxq.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <map>
 
 using namespace mxq;
@@ -256,4 +260,38 @@ TEST_CASE("dispatch: a workspace is there, large enough and aligned") {
     for (int offset : {16, 128})
         CHECK(failure(MXQ_STATUS_MISALIGNED, [&] { check_workspace(256, memory + offset, 256); }).find("multiple of 256") !=
               std::string::npos);
+}
+
+// The table of src/cuda/README.md has a row for each implementation, whose first file defines it.
+TEST_CASE("dispatch: the name that a plan prints leads to its file") {
+    const auto cuda = std::filesystem::path(testing::header_path()).parent_path().parent_path().parent_path() / "src/cuda";
+    std::ifstream page(cuda / "README.md");
+    if (!page) {
+        testing::skip_reason = "the source is not here";
+        return;
+    }
+    std::map<std::string, std::string> files;  // by name
+    for (std::string line; std::getline(page, line);) {
+        const size_t second = line.find('|', 1), third = line.find('|', second + 1);
+        if (line.empty() || line[0] != '|' || third == std::string::npos) continue;
+        const size_t begin = line.find('`', second), end = line.find('`', begin + 1);
+        if (end >= third) continue;
+        for (size_t at = line.find('`'); at < second; at = line.find('`', at + 1)) {
+            const size_t close = line.find('`', at + 1);
+            files[line.substr(at + 1, close - at - 1)] = line.substr(begin + 1, end - begin - 1);
+            at = close;
+        }
+    }
+    int found = 0;
+    for (const VerbNames& verb : verb_table())
+        for (const std::string& name : verb.implementations) {
+            if (name == "cpu") continue;
+            INFO(verb.verb << ":" << name);
+            REQUIRE(files.count(name) == 1);
+            std::ifstream file(cuda / files.at(name));
+            const std::string text{std::istreambuf_iterator<char>(file), {}};
+            CHECK(text.find('"' + name + '"') != std::string::npos);
+            ++found;
+        }
+    CHECK(found >= 40);
 }
