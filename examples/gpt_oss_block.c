@@ -88,7 +88,7 @@ static void choose(int32_t* ends, int32_t experts) {
     for (e = 0; e < experts; ++e) ends[e] = (e ? ends[e - 1] : 0) + chosen[e];
 }
 
-/* gpt-oss's activation of gate and up beside each other: gate sigmoid(1.702 gate) (up + 1), both limited to 7. */
+/* gpt-oss's activation of interleaved gate and up: gate sigmoid(1.702 gate) (up + 1), both limited to 7. */
 static float activation(float gate, float up) {
     gate = fminf(gate, 7), up = fmaxf(fminf(up, 7), -7);
     return gate / (1 + expf(-1.702f * gate)) * (up + 1);

@@ -225,7 +225,7 @@ private:
 
 // ---- Times -----------------------------------------------------------------------------------------------------------
 
-// Replays the block with each of the routes in turns. Returns the median microseconds of one.
+// Replays the block with each of the routes, alternating. Returns the median microseconds of one.
 float microseconds(Block& block, const Experts& experts, const std::vector<Route>& routes) {
     constexpr int rounds = 12;
     check(cudaDeviceSynchronize());  // what was drawn on the default stream is there

@@ -22,7 +22,7 @@ struct Shape {
 struct Recipe {
     bool quantized = true;                 // MXFP8 E4M3 in products and on the way to the experts; else BF16
     const char* implementation = nullptr;  // of the products; else the best one
-    int32_t sm_count = 0;                  // multiprocessors that products take; 0: all
+    int32_t sm_count = 0;                  // SMs that products take; 0: all
     int32_t parts = 1;                     // of the tokens, one travelling while another is multiplied
     int32_t capacity = 0;                  // rows for an expert from one part of a rank's tokens; 0: as many as choose it
 };

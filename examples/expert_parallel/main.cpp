@@ -16,7 +16,7 @@ struct Arguments {
     Problem problem;
     int world;  // ranks that are threads on one GPU; 0: NCCL
     int steps;
-    int spare;  // multiprocessors that products leave to what travels beside them
+    int spare;  // SMs that products leave to transfers
     int timeout;
     int dies;  // a rank that ends after its first step
     bool own_rows;

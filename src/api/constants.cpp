@@ -101,7 +101,8 @@ mxq_status mxq_constant(const char* name, int64_t* value) {
                 *value = constant.value;
                 return;
             }
-        mxq::fail(MXQ_STATUS_INVALID_ARGUMENT, "name is \"%s\", expected a constant of mxq.h; walk mxq_constant_name", name);
+        mxq::fail(MXQ_STATUS_INVALID_ARGUMENT, "name is \"%s\", expected a constant of mxq.h; loop over mxq_constant_name",
+                  name);
     });
 }
 

@@ -25,8 +25,8 @@ struct PatchQuantizer {
     const ScaleSteps scale_steps;
     const ChoiceSteps choice;
     const CodeSteps code_steps;
-    const bool whole;         // whether lines have no blocks
-    const bool stores_scales;  // whether scales are stored here: compact ones of whole lines are not
+    const bool whole;          // whether a scale stands for a whole K-major row, or for more
+    const bool stores_scales;  // whether scales are stored here: compact ones of whole K-major rows are not
     const bool are_bytes;     // whether scales are bytes, not fp32
     const int64_t block;      // how many codes the steps take together
     const int64_t strip_rows;  // how many rows of a panel are held at a time

@@ -7,8 +7,8 @@
 //     codes                       | 0 0 0 +0 | 1 1 1 1 1 +0 +0 +0 | ..  rows move by the padding of earlier groups
 //     scales in 128 x 4 tiles     | 0 0 0 +0 ..          | 1 1 ..       the same, by a padding of its own
 //
-// The first thread blocks of the grid zero the padding of groups. Their scales then wait in the L2 for the rows that
-// complete a sector, not the rows for them.
+// The first thread blocks of the grid zero the padding of groups. Their scales then wait in the L2 until later thread blocks
+// complete the sectors.
 #pragma once
 #include "cuda/memory/groups.cuh"
 #include "cuda/memory/scale_words.cuh"

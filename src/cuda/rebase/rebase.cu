@@ -36,7 +36,7 @@ namespace {
 
 struct Arguments {
     RebaseCall call;
-    uint32_t down, across;  // blocks of a matrix: down its rows, along its codes; of groups, the most there may be
+    uint32_t down, across;  // thread blocks for the rows and the codes of a matrix; of groups, an upper bound
     GroupSumUnits units;
     RebaseGrid grid;
     bool words;  // scales are read by fours
