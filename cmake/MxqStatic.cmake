@@ -12,14 +12,6 @@ if(MXQ_HAVE_CUDA)
 endif()
 list(REMOVE_DUPLICATES MXQ_STATIC_LIBRARIES)
 
-# Keeps GCC from making symbols unique in the process, which stay global.
-function(mxq_prepare_for_static_library target)
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fno-gnu-unique>
-                           $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-fno-gnu-unique>)
-  endif()
-endfunction()
-
 function(mxq_add_static_library name symbols)
   set(object ${CMAKE_CURRENT_BINARY_DIR}/lib${name}.o)
   file(STRINGS ${symbols} lines REGEX "^ *mxq_[a-z0-9_]+;$")

@@ -3,6 +3,7 @@
 # Uses the library as its users do: installed, through pkg-config, static, from Python. Checks the symbols that it exports.
 # shellcheck source=/dev/null disable=SC2154  # it makes build, here, source and work
 . "$(dirname "$0")/../checks.sh"
+. "$source/tests/consumers/static.sh"
 
 if ! command -v cmake >/dev/null || ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$source" "$build/CMakeCache.txt" 2>/dev/null; then
     skip "consumers" "the build directory was made elsewhere, so it cannot install"
@@ -19,10 +20,6 @@ check "cmake --install" cmake --install "$build" --prefix "$prefix"
 library=$(find "$prefix" -name libmxq.so.0 | head -n 1)
 library_dir=$(dirname "${library:-$prefix/none}")
 
-find_package() { # prefix project
-    cmake --fresh -S "$here/${2:-program}" -B "$work/package" -DCMAKE_PREFIX_PATH="$1" && cmake --build "$work/package" &&
-        "$work/package/consumer"
-}
 check "a C program through find_package(mxq)" find_package "$prefix"
 check "a C++ program, without C, through find_package(mxq)" find_package "$prefix" cpp
 
@@ -116,67 +113,16 @@ installs_python() (
 )
 check "tests/run.sh installs Python where it is missing" installs_python
 
-# The static library, without CUDA, which is faster, with both compilers: CMake takes the linker and the objcopy of each. A C
-# program links it though it is C++ inside.
-static_library() { # c-compiler c++-compiler
-    cmake -S "$source" -B "$work/static-$1" -DCMAKE_C_COMPILER="$1" -DCMAKE_CXX_COMPILER="$2" -DBUILD_SHARED_LIBS=OFF -DMXQ_CUDA=OFF \
+# The static library of Clang, without CUDA, which is faster: CMake takes LLVM's linker and objcopy. tests/packages has GCC's.
+static_library() {
+    cmake -S "$source" -B "$work/static" -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DBUILD_SHARED_LIBS=OFF -DMXQ_CUDA=OFF \
         -DMXQ_TESTS=OFF -DMXQ_EXAMPLES=OFF -DCMAKE_BUILD_TYPE=Debug &&
-        cmake --build "$work/static-$1" --parallel "$(nproc)" && cmake --install "$work/static-$1" --prefix "$work/static-prefix-$1" &&
-        "$work/static-prefix-$1/bin/mxq-info" && [ -z "$(find "$work/static-prefix-$1" -name '*.so*')" ]
+        cmake --build "$work/static" --parallel "$(nproc)" && cmake --install "$work/static" --prefix "$work/static-prefix"
 }
-static_pkg_config() { # archive
-    local flags
-    flags=$(PKG_CONFIG_PATH=$(dirname "$1")/pkgconfig pkg-config --static --cflags --libs libmxq) &&
-        "${CC:-cc}" -std=c99 "$here/program/main.c" -o "$work/static-pc" $flags && "$work/static-pc"
-}
-# No other name is global, of whatever kind, so that none can meet one of the program. No section is of a group, which a linker
-# would take from another object that has one of this name.
-static_names() { # archive
-    nm -g --defined-only "$1" | awk 'NF == 3 { print $3 }' | sort >"$work/archived" && diff "$work/listed" "$work/archived" &&
-        readelf -gW "$1" >"$work/section_groups" && ! grep 'group section \[' "$work/section_groups"
-}
-# A Rust program has the library inside, found in its folder or through pkg-config.
-static_rust() { # archive
-    local crates=$source/bindings/rust/Cargo.toml folder
-    folder=$(dirname "$1") && export CARGO_TARGET_DIR=$work/cargo
-    MXQ_LIB_DIR=$folder cargo test --offline --quiet --manifest-path "$crates" --package mxq --features static &&
-        env -u MXQ_LIB_DIR PKG_CONFIG_PATH="$folder/pkgconfig" cargo build --offline --quiet --manifest-path "$crates" \
-            --features static --example quantize &&
-        "$work/cargo/debug/examples/quantize" && ldd "$work/cargo/debug/examples/quantize" >"$work/needs" && ! grep mxq "$work/needs"
-}
-archives=()
-for pair in "gcc g++" "clang clang++"; do
-    if ! command -v "${pair% *}" >/dev/null || ! command -v "${pair#* }" >/dev/null; then
-        skip "a static library with $pair" "they are not here"
-        continue
-    fi
-    # shellcheck disable=SC2086  # two words
-    check "a static library with BUILD_SHARED_LIBS=OFF and $pair" static_library $pair || continue
-    prefix_of_pair=$work/static-prefix-${pair% *}
-    archive=$(find "$prefix_of_pair" -name libmxq.a)
-    archives+=("$archive")
-    check "static, $pair: a C program through find_package(mxq)" find_package "$prefix_of_pair"
-    if command -v pkg-config >/dev/null; then
-        check "static, $pair: a C program through pkg-config" static_pkg_config "$archive"
-    else
-        skip "static, $pair: a C program through pkg-config" "pkg-config is not here"
-    fi
-    if command -v pkg-config >/dev/null && command -v cargo >/dev/null; then
-        check "static, $pair: the Rust crates with the feature static" static_rust "$archive"
-    else
-        skip "static, $pair: the Rust crates with the feature static" "pkg-config and cargo are not here"
-    fi
-done
-static_without_objcopy() { # only configured and archived anew, of objects that are there
-    cmake "$work/static-gcc" -DCMAKE_OBJCOPY= 2>"$work/said" && grep -q "No objcopy was found" "$work/said" &&
-        rm -f "$work"/static-gcc/src/libmxq.a && cmake --build "$work/static-gcc" --target mxq &&
-        cmake --install "$work/static-gcc" --prefix "$work/plain" &&
-        static_pkg_config "$(find "$work/plain" -name libmxq.a)"
-}
-if [ -d "$work/static-prefix-gcc" ] && command -v pkg-config >/dev/null; then
-    check "static: without objcopy it is made with a warning" static_without_objcopy
-else
-    skip "static: without objcopy it is made with a warning" "needs gcc and pkg-config"
+if ! command -v clang >/dev/null || ! command -v clang++ >/dev/null; then
+    skip "a static library with Clang" "it is not here"
+elif check "a static library with BUILD_SHARED_LIBS=OFF and Clang" static_library; then
+    check_static "$work/static-prefix" "static, Clang"
 fi
 
 python() {
@@ -199,18 +145,12 @@ needs_no_nvidia() { ! readelf -d "$library" | grep NEEDED | grep -iE 'cuda|cubla
 check "needs no NVIDIA library" needs_no_nvidia
 
 exported() { nm -D --defined-only "$library" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' | sort; }
-listed() { # the names of the version script
-    sed 's:/\*.*\*/::; s:#.*::' "$source/src/libmxq.map" | tr -s ' \t{};' '\n' | grep -E '^mxq_[a-z0-9_]+$' | sort
-}
 same_names() {
     exported >"$work/exported" && listed >"$work/listed" && [ -s "$work/listed" ] && diff "$work/listed" "$work/exported"
 }
 check "exports exactly the names of src/libmxq.map" same_names
 only_ours() { ! grep -v '^mxq_' "$work/exported"; }
 check "every exported name starts with mxq_" only_ours
-for archive in "${archives[@]}"; do
-    check "static: exactly the same names are global in ${archive#"$work"/}" static_names "$archive"
-done
 # Lists the functions that the header declares with MXQ_API, some of them on two lines.
 header_names() {
     tr '\n' ' ' <"$source/include/mxq/mxq.h" | grep -oE 'MXQ_API [^;]*\(' | grep -oE '\bmxq_[a-z0-9_]+\(' | tr -d '(' | sort -u >"$work/header" &&

@@ -2,9 +2,10 @@
 # ./tests/packages/run.sh build-dir
 # Makes the packages of cpack and builds a program with each, from wherever it is unpacked. Reads the headers with every compiler
 # and language version that is here, and compares the interface with the frozen one of each release. Embeds the library in a
-# project, and builds it once more from another folder by the lines of README.md, with the same bytes.
+# project, and builds it once more from another folder by the lines of README.md, with the same bytes, then as a static library.
 # shellcheck source=/dev/null disable=SC2154  # it makes build, here, source and work
 . "$(dirname "$0")/../checks.sh"
+. "$source/tests/consumers/static.sh"
 
 # ---- The header ------------------------------------------------------------------------------------------------------
 
@@ -83,11 +84,6 @@ fi
 
 # ---- Embedded, and built again elsewhere -----------------------------------------------------------------------------
 
-program() { # prefix: builds and runs a program through find_package
-    cmake --fresh -S "$source/tests/consumers/program" -B "$work/program" -DCMAKE_PREFIX_PATH="$1" && cmake --build "$work/program" &&
-        LD_LIBRARY_PATH=$1/lib "$work/program/consumer"
-}
-
 # Debug builds, which compile fastest and have what abidiff reads. A cache that makes paths relative would change them.
 unset CCACHE_BASEDIR CCACHE_NOHASHDIR
 embedded() {
@@ -104,9 +100,30 @@ readme_installs() {
         sed -e "1s|\$| -DCMAKE_BUILD_TYPE=Debug -DMXQ_CUDA=OFF -DMXQ_EXAMPLES=OFF -DCMAKE_DISABLE_FIND_PACKAGE_Catch2=ON|" \
             -e "s|/usr/local|'$work/readme-prefix'|" >"$work/lines" &&
         cat "$work/lines" && [ "$(wc -l <"$work/lines")" = 3 ] && (cd "$tree" && bash -e "$work/lines") &&
-        "$work/readme-prefix/bin/mxq-info" && program "$work/readme-prefix"
+        "$work/readme-prefix/bin/mxq-info" && find_package "$work/readme-prefix"
 }
 same_bytes() { cmp "$work/embed/mxq/src/libmxq.so.0" "$work/some where/else/build/src/libmxq.so.0"; }
+
+# The static library of the same tree, whose objects serve as they are.
+static_tree="$work/some where/else/build"
+static_library() {
+    cmake "$static_tree" -DBUILD_SHARED_LIBS=OFF && cmake --build "$static_tree" --parallel "$(nproc)" >"$work/said" && cat "$work/said" &&
+        ! grep 'Building CXX object' "$work/said" && cmake --install "$static_tree" --prefix "$work/static-prefix"
+}
+static_without_objcopy() { # only configured and archived anew
+    cmake "$static_tree" -DCMAKE_OBJCOPY= 2>"$work/said" && grep -q "No objcopy was found" "$work/said" &&
+        rm -f "$static_tree"/src/libmxq.a && cmake --build "$static_tree" --target mxq &&
+        cmake --install "$static_tree" --prefix "$work/plain" && static_pkg_config "$(find "$work/plain" -name libmxq.a)"
+}
+# A Rust program has the library inside, found in its folder or through pkg-config.
+static_rust() { # archive
+    local crates=$source/bindings/rust/Cargo.toml folder
+    folder=$(dirname "$1") && export CARGO_TARGET_DIR=$work/cargo
+    MXQ_LIB_DIR=$folder cargo test --offline --quiet --manifest-path "$crates" --package mxq --features static &&
+        env -u MXQ_LIB_DIR PKG_CONFIG_PATH="$folder/pkgconfig" cargo build --offline --quiet --manifest-path "$crates" \
+            --features static --example quantize &&
+        "$work/cargo/debug/examples/quantize" && ldd "$work/cargo/debug/examples/quantize" >"$work/needs" && ! grep mxq "$work/needs"
+}
 
 # The types and functions that are in the library: nothing of a release goes or changes.
 compare_abi() { "$here/abi.sh" "$work/embed/mxq/src/libmxq.so.0" "$1"; }
@@ -133,6 +150,19 @@ if check "embedded with add_subdirectory" embedded; then
         check "abidiff: a changed interface is noticed" notices_changes
     else
         skip "abidiff" "it is not here, or this is not x86-64, whose interface is stored"
+    fi
+    if check "the same tree with BUILD_SHARED_LIBS=OFF compiles nothing anew" static_library; then
+        check_static "$work/static-prefix" static
+        if command -v pkg-config >/dev/null && command -v cargo >/dev/null; then
+            check "static: the Rust crates with the feature static" static_rust "$(find "$work/static-prefix" -name libmxq.a)"
+        else
+            skip "static: the Rust crates with the feature static" "pkg-config and cargo are not here"
+        fi
+        if command -v pkg-config >/dev/null; then
+            check "static: without objcopy it is made with a warning" static_without_objcopy
+        else
+            skip "static: without objcopy it is made with a warning" "pkg-config is not here"
+        fi
     fi
 fi
 
@@ -167,7 +197,7 @@ if check "cpack" pack "$generators" "$work/packages"; then
     check "packed again, the packages are the same bytes" twice
     anywhere() { # a path that nobody configured
         mkdir -p "$work/some where" && tar xzf "$work"/packages/*.tar.gz -C "$work/some where" && mv "$work/some where"/libmxq-* "$work/some where/mxq" &&
-            program "$work/some where/mxq" && { [ ! -e "$work/some where/mxq/bin/mxq-info" ] || env -u LD_LIBRARY_PATH "$work/some where/mxq/bin/mxq-info"; }
+            find_package "$work/some where/mxq" && { [ ! -e "$work/some where/mxq/bin/mxq-info" ] || env -u LD_LIBRARY_PATH "$work/some where/mxq/bin/mxq-info"; }
     }
     check "the .tar.gz, unpacked somewhere" anywhere
     if [ "$generators" != TGZ ]; then
@@ -181,7 +211,7 @@ if check "cpack" pack "$generators" "$work/packages"; then
                 [ -e "$work/libmxq-dev/usr/include/mxq/mxq.h" ] && [ -z "$(find "$work/libmxq-dev" -name 'libmxq.so.*')" ] &&
                 dpkg-deb -f "$work"/packages/libmxq-dev_*.deb Depends | grep -q '^libmxq0 (= ' &&
                 dpkg-deb -f "$work"/packages/libmxq0_*.deb Depends | grep -q libc6 &&
-                cp -a "$work/libmxq0/usr" "$work/root" && cp -a "$work/libmxq-dev/usr/." "$work/root" && program "$work/root"
+                cp -a "$work/libmxq0/usr" "$work/root" && cp -a "$work/libmxq-dev/usr/." "$work/root" && find_package "$work/root"
         }
         check "the Debian packages, each with its part" debian
     else
