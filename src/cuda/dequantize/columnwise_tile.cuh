@@ -1,5 +1,5 @@
 // The tile of dequantize_columnwise in shared memory, and the loads of codes and scales: asynchronous copies of aligned
-// K-major rows, else byte by byte.
+// K-major rows, else two aligned words for each.
 #pragma once
 #include "cuda/dequantize/dequantize.cuh"
 #include "cuda/memory/async_copy.cuh"
@@ -90,16 +90,33 @@ __device__ __forceinline__ void start_codes(const Arguments& a, const uint8_t* f
         start_codes<uint32_t>(from, line_bytes, lines, length, tile);
 }
 
-// Loads a tile's codes byte by byte from unaligned K-major rows. Out of line, since it is rare.
+// Returns the word at `at`, of which `existing` bytes exist. All codes of the tile are between `first` and `end`: aligned words
+// that reach beyond them are not read.
+__device__ __forceinline__ uint32_t load_unaligned_word(const uint8_t* at, int existing, const uint8_t* first,
+                                                        const uint8_t* end) {
+    const uint32_t shift = uint32_t(reinterpret_cast<uintptr_t>(at)) % 4;
+    const uint8_t* const aligned = at - shift;
+    if (aligned >= first && aligned + 8 <= end) {
+        const auto* const words = reinterpret_cast<const uint32_t*>(aligned);
+        return __funnelshift_r(words[0], words[1], shift * 8);
+    }
+    uint32_t word = 0;
+    for (int i = 0; i < min(existing, 4); i++) word |= uint32_t(at[i]) << (i * 8);
+    return word;
+}
+
+// Loads a tile's codes from unaligned K-major rows. Out of line, since it is rare.
 template <class Tile>
-__device__ __noinline__ void load_bytes(const uint8_t* from, int64_t line_bytes, int lines, int length, Tile& tile) {
-    constexpr int chunk_bytes = Tile::chunk_words * 4, of_line = Tile::chunks * chunk_bytes;
+__device__ __noinline__ void load_unaligned(const uint8_t* from, int64_t line_bytes, int lines, int length, Tile& tile) {
+    constexpr int chunk_words = Tile::chunk_words, of_line = Tile::chunks * chunk_words;
     const int valid = (length * Tile::bits + 7) / 8;  // bytes of a row
+    const uint8_t* const end = from + (lines - 1) * line_bytes + valid;
 #pragma unroll 4
     for (int i = int(threadIdx.x); i < kTile * of_line; i += Tile::threads) {
-        const int line = i / of_line, byte = i % of_line;
-        auto* const chunk = reinterpret_cast<uint8_t*>(tile.codes + Tile::word_of_chunk(line, byte / chunk_bytes));
-        if (line < lines && byte < valid) chunk[byte % chunk_bytes] = from[line * line_bytes + byte];
+        const int line = i / of_line, word = i % of_line, existing = line < lines ? valid - word * 4 : 0;
+        if (existing > 0)
+            tile.codes[Tile::word_of_chunk(line, word / chunk_words) + word % chunk_words] =
+                load_unaligned_word(from + line * line_bytes + word * 4, existing, from, end);
     }
 }
 

@@ -4,7 +4,7 @@
 // outputs. A K-major row then has at least 256 bytes in a tile; 128 bytes are 5% slower. Each element is read and written
 // once.
 //
-//     codes in memory     K-major rows, copied asynchronously, all of a tile in flight; byte by byte if unaligned
+//     codes in memory     K-major rows, copied asynchronously, all of a tile in flight; by aligned words if unaligned
 //     shared memory       swizzled chunks of 16 codes; the scale words of 128 K-major rows (columnwise_tile.cuh)
 //     registers           a patch of the output: 8 rows of 8 columns (F32: 4) (columnwise_rows.cuh)
 //
@@ -41,7 +41,7 @@ __device__ __forceinline__ void dequantize_tile(const Arguments& a, const Dequan
     const uint8_t* from = scope.codes + col * in.line_bytes + int64_t(first_row) * E::bits / 8;
     const int lines = int(min(in.lines - col, int64_t(kTile))), filled = min(scope.rows - first_row, Tile::rows);
     if constexpr (variant == Variant::Any)
-        load_bytes(from, in.line_bytes, lines, filled, tile);
+        load_unaligned(from, in.line_bytes, lines, filled, tile);
     else
         start_codes(a, from, lines, filled, tile);
     if (filled > 0 && !start_scales(in, layout, scope.scales, col, first_row, filled, tile))

@@ -9,6 +9,7 @@
 //     amax_kernel         one maximum for an expert, a group or all: thread, warp, thread block, then one atomic
 //     amax_lines_kernel   one for each row (warp, then shared memory) and column (thread): one atomic each
 //     amax_tile_kernel    of transformed parts and quantized inputs, from a tile in shared memory (tile/shared_tile.cuh)
+//     amax_codes_kernel   of aligned E4M3 and E2M1 codes (requantize/amax_codes.cu)
 //
 // Maxima stay packed as loaded. Atomics compare the bits of non-negative floats, so their order does not matter. Bytes an
 // element: 2 or 4 read. Bound by memory.
@@ -21,6 +22,7 @@
 #include "cuda/tile/tile_source.cuh"
 #include "cuda/launch.h"
 #include "cuda/implementations.h"
+#include "cuda/requantize/amax_codes.h"
 #include "numerics/hadamard.h"
 
 namespace mxq::cuda {
@@ -466,6 +468,7 @@ void run(const Context& context, const AmaxProblem& problem, const Launch& call)
 void load(const Context& context) {
     load_kernels(kernels);
     load_kernels(tile_kernels);
+    load_amax_codes();
     context.cuda->code_capability = load_kernel(zero_kernel);
     load_kernel(zero_lines_kernel);
 }
@@ -479,9 +482,13 @@ Start launch_amax(const Context& context, const QuantizeProblem& problem, float*
     const bool zeroed = is_per_line(problem) ? zero_lines(context, problem, rowwise_out, columnwise_out, call)
                                              : zero_everything(context, problem, rowwise_out, columnwise_out, call);
     const Start start = zeroed ? overlapped_start(context) : Start::AfterAll;
-    const bool read = transformed || problem.source.is_quantized()
-                          ? run_tiles(context, problem, rowwise_out, columnwise_out, call, start)
-                          : run_regions(context, problem, rowwise_out, columnwise_out, call, start);
+    bool read;
+    if (!transformed && takes_amax_codes(problem))
+        read = run_amax_codes(context, problem, rowwise_out, columnwise_out, scope_stride(problem), propagates(problem), call,
+                              start);
+    else if (transformed || problem.source.is_quantized())
+        read = run_tiles(context, problem, rowwise_out, columnwise_out, call, start);
+    else read = run_regions(context, problem, rowwise_out, columnwise_out, call, start);
     return read || zeroed ? overlapped_start(context) : Start::AfterAll;
 }
 

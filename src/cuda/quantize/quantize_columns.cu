@@ -34,6 +34,7 @@ __device__ __forceinline__ CodeTile lines_of_two(const TileCoord& coord, CodeTil
 template <class E>
 __global__ void __launch_bounds__(kTwoTilesThreads, kTwoTilesBlocks)
     quantize_columns_kernel(const __grid_constant__ TileArguments a) {
+    if (!kTwoTilesFit) return;
     __shared__ TileShared<E> shared[kTwoTiles];
     TileCoord coord;
     const bool exists = find_tile_of_two(a.tiles, coord);

@@ -254,6 +254,7 @@ __device__ __forceinline__ void quantize_subtiles(const Arguments& a, int64_t co
 template <class E, bool squares>
 __global__ void __launch_bounds__(kTwoTilesThreads, kTwoTilesBlocks)
     quantize_groups_kernel(const __grid_constant__ Arguments a) {
+    if (!kTwoTilesFit) return;
     __shared__ SubtilesShared<E> shared;
     const QuantizeProblem& p = a.problem;
     const int warp = warp_of_two(), in_tile = warp % kTileSubtiles * kSubtileRows;

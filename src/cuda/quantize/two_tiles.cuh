@@ -11,6 +11,13 @@
 namespace mxq::cuda {
 
 constexpr int kTwoTiles = 2, kTwoTilesRows = kTwoTiles * kTile;
+// Whether two thread blocks of two tiles fit on an SM of the chip that is compiled for. Kernels for other chips are empty.
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ < 900 || __CUDA_ARCH__ >= 1200)
+constexpr bool kTwoTilesFit = false;
+#else
+constexpr bool kTwoTilesFit = true;
+#endif
+
 constexpr int kTwoTilesThreads = kTwoTiles * Patch<Bf16>::threads, kTwoTilesBlocks = kSmBlocks<Bf16> / kTwoTiles;
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
@@ -28,12 +35,12 @@ inline Reason declines_two_tiles(const Context& context, const QuantizeProblem& 
         return "needs aligned rows and aligned codes, found others";
     if (Tiles(problem).count() == 0) return "needs elements, found none";
     if (Reason reason = needs_cuda(context); !reason.empty()) return reason;
-    if (const int32_t capability = context.cuda->compute_capability; capability < 90 || capability >= 120)
-        return [capability] {
-            return format_text(
-                "needs compute capability 9.0 to 11.0, where two thread blocks of two tiles fit on an SM, "
-                "found %d.%d",
-                capability / 10, capability % 10);
+    const int32_t capability = context.cuda->compute_capability, code = context.cuda->code_capability;
+    if (code < 90 || capability >= 120)
+        return [capability, code] {
+            return format_text("needs compute capability 9.0 to 11.0, where two thread blocks of two tiles fit on an SM, and "
+                               "code compiled for it, found %d.%d and code for %d.%d",
+                               capability / 10, capability % 10, code / 10, code % 10);
         };
     return "";
 }
