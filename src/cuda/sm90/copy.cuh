@@ -46,9 +46,11 @@ __device__ __forceinline__ void store_tile(const CUtensorMap& map, const int32_t
     ptx::cp_async_bulk_tensor(ptx::space_global, ptx::space_shared, &map, at, from);
 }
 
-// Starts a store of bytes that lie one after the other: a multiple of 16, at multiples of 16. What holds for boxes holds here.
-__device__ __forceinline__ void store_bytes(void* to, const void* from, uint32_t bytes) {
-    ptx::cp_async_bulk(ptx::space_global, ptx::space_shared, to, from, bytes);
+// Stores four 8 x 8 matrices of 16-bit elements, the fragments of a product, to shared memory. Lane l gives the address of row
+// l % 8 of matrix l / 8.
+__device__ __forceinline__ void store_matrices(uint32_t to, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(a), "r"(b), "r"(c), "r"(d)
+                 : "memory");
 }
 
 // Makes one group of this thread's stores since the last.

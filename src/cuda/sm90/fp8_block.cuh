@@ -18,9 +18,10 @@ static_assert(kProducerRegisters + kConsumers * kConsumerRegisters <= (1 + kCons
 template <class A, class B, Columns columns>
 __device__ __forceinline__ void multiply_tiles(const ProductArguments& args, ProductShared& shared) {
     if (threadIdx.x == 0) {
-        for (Barrier& barrier : shared.full) init_barrier(barrier, 2 + 32);  // codes of both sides, and each lane's words
+        for (Barrier& barrier : shared.full) init_barrier(barrier, 2);  // codes of both sides
         for (Barrier& barrier : shared.free) init_barrier(barrier, kCluster * kConsumerWarps);
         for (Barrier& barrier : shared.landed) init_barrier(barrier, 2);
+        init_barrier(shared.words_full, 32);  // each lane's
         for (Barrier& barrier : shared.tile_full) init_barrier(barrier, 1);
         for (Barrier& barrier : shared.tile_free) init_barrier(barrier, kLoaders + kConsumerWarps);
         publish_barriers();

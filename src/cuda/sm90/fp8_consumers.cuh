@@ -1,11 +1,13 @@
-// The warpgroups of wgmma_fp8_sm90 that multiply: 64 x 192 of a tile each, as two halves that take turns.
+// The warpgroups of wgmma_fp8_sm90 that multiply: 64 x 192 of a tile each.
 //
-//     step s        left  | multiply  | add       | multiply  | add
-//     (of 128)      right |    add    | multiply  | add       | multiply     so that the tensor cores seldom wait
+//     warpgroup 0 | multiply | add       | multiply | add       a step of 128 codes: the tensor cores multiply for one
+//     warpgroup 1 | add      | multiply  | add      | multiply  warpgroup while the threads of the other add
 //
 // FP8 tensor cores keep 14 bits of a sum, hence totals in fp32 every 128 codes, times a factor: that of the row, times that of
 // its columns where they have some. BF16 numbers, which wgmma_blocks_sm90 has, need totals for their factors alone; 64 of them
 // are a step, which takes as long as 128 codes.
+//
+// Totals that D takes directly are stored under the first product of the next tile.
 #pragma once
 #include "cuda/sm90/fp8_epilogue.cuh"
 #include "cuda/sm90/fp8_producers.cuh"
@@ -13,18 +15,7 @@
 
 namespace mxq::cuda::sm90 {
 
-// totals += part, times the factor of each row. Totals are held, so that the compiler adds here and not behind the next
-// products, where it would need a third set of registers.
-__device__ __forceinline__ void add_part(float (&totals)[kSums], const float (&part)[kSums], const float2& factors) {
-#pragma unroll
-    for (int h = 0; h < 2; h++)  // a factor after the other, so that the register that has it need not be read each time
-#pragma unroll
-        for (int i = 2 * h; i < kSums; i += 4) {
-            totals[i] = __fmaf_rn(part[i], h ? factors.y : factors.x, totals[i]);
-            totals[i + 1] = __fmaf_rn(part[i + 1], h ? factors.y : factors.x, totals[i + 1]);
-        }
-    hold_accumulators(totals);
-}
+constexpr int kParts = kWideAccumulators;  // sums of a step
 
 // Says how sums of 128 codes become part of the totals.
 enum class Adding {
@@ -35,61 +26,53 @@ enum class Adding {
     Words,   // times the references of columns, and of rows: one after the other, since their product may be too small
 };
 
-constexpr int kHalfPieces = kHalfColumns / kPieceColumns;
+constexpr int kPieces = kTileColumns / kPieceColumns;
 
-// Adds sums of the columns of a piece.
-__device__ __forceinline__ void add_piece(float (&totals)[kSums], const float (&part)[kSums], int piece, const float2& factors) {
-    constexpr int sums = kSums / kHalfPieces;
+// Adds sums to the totals of as many columns from accumulator `first` on, times the factors of the thread's two rows.
+template <int count>
+__device__ __forceinline__ void add_rows(float (&totals)[2][kSums], const float (&part)[kParts], int first,
+                                         const float2& factors) {
 #pragma unroll
-    for (int i = piece * sums; i < (piece + 1) * sums; i += 4) {
-        totals[i] = __fmaf_rn(part[i], factors.x, totals[i]);
-        totals[i + 1] = __fmaf_rn(part[i + 1], factors.x, totals[i + 1]);
-        totals[i + 2] = __fmaf_rn(part[i + 2], factors.y, totals[i + 2]);
-        totals[i + 3] = __fmaf_rn(part[i + 3], factors.y, totals[i + 3]);
-    }
-}
-
-__device__ __forceinline__ void add_pieces(float (&totals)[kSums], const float (&part)[kSums], const float2& rows,
-                                           const float* pieces) {
+    for (int h = 0; h < 2; h++)  // a factor after the other, so that the register that has it need not be read each time
 #pragma unroll
-    for (int piece = 0; piece < kHalfPieces; piece++)
-        add_piece(totals, part, piece, {multiply_rn(rows.x, pieces[piece]), multiply_rn(rows.y, pieces[piece])});
-    hold_accumulators(totals);
+        for (int i = first + 2 * h; i < first + count; i += 4)
+#pragma unroll
+            for (int at = i; at < i + 2; at++) {
+                float& total = totals[at / kSums][at % kSums];
+                total = __fmaf_rn(part[at], h ? factors.y : factors.x, total);
+            }
 }
 
 // Adds sums whose columns have words of their own; `columns`: those of the thread's first two. References are those `shift`
 // bits up.
 template <Adding adding>
-__device__ __forceinline__ void add_columns(float (&totals)[kSums], const float (&part)[kSums], const float2& rows,
+__device__ __forceinline__ void add_columns(float (&totals)[2][kSums], const float (&part)[kParts], const float2& rows,
                                             const uint32_t* columns, int shift = 0) {
 #pragma unroll
-    for (int i = 0; i < kSums; i += 4) {
-        if (i % 12 == 0) __syncwarp();  // else the compiler loads more ahead than there are registers for
+    for (int i = 0; i < kParts; i += 4) {
+        if (i % 24 == 0) __syncwarp();  // else the compiler loads more ahead than there are registers for
+        float* const four = &totals[i / kSums][i % kSums];
         float2 of = load_factors(reinterpret_cast<const float*>(columns + 2 * i));
         if constexpr (adding == Adding::Scales) {
-            totals[i] = __fmaf_rn(part[i], multiply_rn(rows.x, of.x), totals[i]);
-            totals[i + 1] = __fmaf_rn(part[i + 1], multiply_rn(rows.x, of.y), totals[i + 1]);
-            totals[i + 2] = __fmaf_rn(part[i + 2], multiply_rn(rows.y, of.x), totals[i + 2]);
-            totals[i + 3] = __fmaf_rn(part[i + 3], multiply_rn(rows.y, of.y), totals[i + 3]);
+            four[0] = __fmaf_rn(part[i], multiply_rn(rows.x, of.x), four[0]);
+            four[1] = __fmaf_rn(part[i + 1], multiply_rn(rows.x, of.y), four[1]);
+            four[2] = __fmaf_rn(part[i + 2], multiply_rn(rows.y, of.x), four[2]);
+            four[3] = __fmaf_rn(part[i + 3], multiply_rn(rows.y, of.y), four[3]);
         } else {
             of = {relative_factor(float_bits(of.x) >> shift & 0xFF), relative_factor(float_bits(of.y) >> shift & 0xFF)};
-            totals[i] = __fmaf_rn(multiply_rn(part[i], of.x), rows.x, totals[i]);
-            totals[i + 1] = __fmaf_rn(multiply_rn(part[i + 1], of.y), rows.x, totals[i + 1]);
-            totals[i + 2] = __fmaf_rn(multiply_rn(part[i + 2], of.x), rows.y, totals[i + 2]);
-            totals[i + 3] = __fmaf_rn(multiply_rn(part[i + 3], of.y), rows.y, totals[i + 3]);
+            four[0] = __fmaf_rn(multiply_rn(part[i], of.x), rows.x, four[0]);
+            four[1] = __fmaf_rn(multiply_rn(part[i + 1], of.y), rows.x, four[1]);
+            four[2] = __fmaf_rn(multiply_rn(part[i + 2], of.x), rows.y, four[2]);
+            four[3] = __fmaf_rn(multiply_rn(part[i + 3], of.y), rows.y, four[3]);
         }
     }
-    hold_accumulators(totals);
 }
 
-// Describes what a warpgroup multiplies of a stage.
-struct StageTiles {
-    TileDescriptor a, left, right;
-    __device__ __forceinline__ StageTiles(const Stage& stage, int warpgroup)
-        : a(describe_tile(stage.a + warpgroup * kProductRows * kStepBytes)),
-          left(describe_tile(stage.b)),
-          right(describe_tile(stage.b + kHalfColumns * kStepBytes)) {}
-};
+// Keeps additions here: behind the next products they would need registers that there are not.
+__device__ __forceinline__ void hold_totals(float (&totals)[2][kSums]) {
+    hold_accumulators(totals[0]);
+    hold_accumulators(totals[1]);
+}
 
 // Multiplies a warpgroup's 64 rows of one tile. Both warpgroups run one copy of the instructions, since two copies do not fit
 // the nearest instruction caches.
@@ -99,8 +82,10 @@ struct Consumer {
     ProductShared& shared;
     int32_t warpgroup;  // uniform
     const TileSlot& slot;
-    uint32_t& parity;  // of the round through the ring
+    uint32_t other_slot;  // of the tile before
+    uint32_t& parity;     // of the round through the ring
     float (&totals)[2][kSums];
+    bool& kept;                // totals are still those of the tile before
     bool met_unusual = false;  // a scale; BF16 numbers alone need to know
 
     static constexpr bool is_bf16 = std::is_same_v<A, Bf16>;
@@ -124,46 +109,27 @@ struct Consumer {
         else
             return {bits_float(words.x), bits_float(words.y)};
     }
-    // Returns the words of the thread's first two columns of a half.
-    __device__ __forceinline__ const uint32_t* column_words(int stage, int half) const {
-        return shared.column_words[stage].of_column + half * kHalfColumns + 2 * (read_thread() % 4);
+    __device__ __forceinline__ const uint32_t* column_words(int stage) const {
+        return shared.column_words[parity][stage].of_column;
     }
-    template <Adding adding>
-    __device__ __forceinline__ void add(int stage, int half, const float (&part)[kSums], const float2& rows) {
-        if constexpr (adding == Adding::Rows || adding == Adding::Floats)
-            add_part(totals[half], part, rows);
-        else if constexpr (adding == Adding::Pieces)
-            add_pieces(totals[half], part, rows,
-                       reinterpret_cast<const float*>(shared.column_words[stage].of_column) + half * kHalfPieces);
-        else
-            add_columns<adding>(totals[half], part, rows, column_words(stage, half));
-    }
-    // Adds the right half, the last that a step needs of its stage. What columns have is read by then, so that a stage is
-    // released before where they have nothing.
-    template <Adding adding>
-    __device__ __forceinline__ void add_last(int stage, const float (&part)[kSums], const float2& rows) {
-        constexpr bool of_rows_alone = adding == Adding::Rows || adding == Adding::Floats;
-        if constexpr (of_rows_alone) release(stage);
-        add<adding>(stage, 1, part, rows);
-        if constexpr (!of_rows_alone) release(stage);
+    // Returns the words of the thread's first two columns.
+    __device__ __forceinline__ const uint32_t* own_columns(int stage) const {
+        return column_words(stage) + 2 * (read_thread() % 4);
     }
     // Looks at the scales of a step: each thread at those of its rows, and all of a warp at those of all columns.
     template <Adding adding>
     __device__ __forceinline__ void look_at(int stage, const uint2& rows) {
         if constexpr (!is_bf16) return;
         met_unusual |= is_unusual_scale(rows.x) || is_unusual_scale(rows.y);
-        constexpr int words = adding == Adding::Pieces ? 2 * kHalfPieces : adding == Adding::Scales ? kTileColumns : 0;
+        constexpr int words = adding == Adding::Pieces ? kPieces : adding == Adding::Scales ? kTileColumns : 0;
 #pragma unroll 1
         for (int i = 0; i < words; i += 32)
-            met_unusual |= is_unusual_scale(shared.column_words[stage].of_column[min(i + int(read_thread() % 32), words - 1)]);
+            met_unusual |= is_unusual_scale(column_words(stage)[min(i + int(read_thread() % 32), words - 1)]);
     }
-    // Multiplies half of a step; `adds`: to the part, whose products may be on their way.
-    __device__ __forceinline__ static void multiply_half(float (&part)[kSums], TileDescriptor a, TileDescriptor b,
-                                                         bool adds = false) {
-        if (adds)
-            order_products();
-        else
-            begin_products(part);
+    // Multiplies a step.
+    __device__ __forceinline__ void multiply(float (&part)[kParts], int stage, bool adds = false) const {
+        const TileDescriptor a = describe_tile(shared.stages[stage].a + warpgroup * kProductRows * kStepBytes);
+        const TileDescriptor b = describe_tile(shared.stages[stage].b);
 #pragma unroll
         for (int k = 0; k < kStepBytes; k += kProductBytes)
             if constexpr (is_bf16)
@@ -172,109 +138,115 @@ struct Consumer {
                 multiply_fp8<A, B>(part, a.along(k), b.along(k), k > 0);
         commit_products();
     }
-    template <Adding adding>
-    __device__ __forceinline__ void multiply_step(int stage) {
-        const StageTiles tiles(shared.stages[stage], warpgroup);
-        const uint2 words = row_words(stage);
-        look_at<adding>(stage, words);
-        float left[kSums], right[kSums];
-        multiply_half(left, tiles.a, tiles.left);
-        multiply_half(right, tiles.a, tiles.right);
-        const float2 factors = row_factors<adding>(words);
-        wait_products<1>(left);
-        add<adding>(stage, 0, left, factors);
-        wait_products<0>(right);
-        add_last<adding>(stage, right, factors);
+    // Stores the totals of the tile before.
+    __device__ __forceinline__ void store_kept() {
+        write_sums<true>(args, shared.tiles[other_slot], totals, shared);
+        __syncwarp();
+        if (read_thread() % 32 == 0) arrive(shared.tile_free[other_slot]);
+        clear(totals);
+        kept = false;
     }
-    // Takes a whole round: products run across its steps, but not past the last, since ptxas follows accumulators through
-    // straight code alone.
-    template <Adding adding>
-    __device__ __forceinline__ void multiply_round() {
-        float left[kSums], right[kSums];
-        float2 before{};
+    __device__ __forceinline__ static void clear(float (&totals)[2][kSums]) {
 #pragma unroll
-        for (int stage = 0; stage < kStages; stage++) {
-            wait_for(stage);
-            const StageTiles tiles(shared.stages[stage], warpgroup);
-            uint2 words;
-            if constexpr (adding == Adding::Rows) words = row_words(stage);
-            multiply_half(left, tiles.a, tiles.left);
-            if (stage > 0) {
-                wait_products<1>(right);
-                add_last<adding>(stage - 1, right, before);
-            }
-            multiply_half(right, tiles.a, tiles.right);
-            if constexpr (adding != Adding::Rows) words = row_words(stage);  // late, since registers are short
-            before = row_factors<adding>(words);
-            look_at<adding>(stage, words);
-            wait_products<1>(left);
-            add<adding>(stage, 0, left, before);
-        }
-        wait_products<0>(right);
-        add_last<adding>(kStages - 1, right, before);
+        for (int i = 0; i < kParts; i++) totals[i / kSums][i % kSums] = 0;
+        hold_totals(totals);
     }
-    // Takes a round of BF16 numbers, whose scales are those of two steps: half as many additions.
-    template <Adding adding>
-    __device__ __forceinline__ void multiply_round_of_pairs() {
-        float left[kSums], right[kSums];
-        float2 before{};
-#pragma unroll
-        for (int stage = 0; stage < kStages; stage += 2) {
-            wait_for(stage);
-            const StageTiles first(shared.stages[stage], warpgroup), second(shared.stages[stage + 1], warpgroup);
-            multiply_half(left, first.a, first.left);
-            if (stage > 0) {
-                wait_products<1>(right);
-                add_last<adding>(stage - 1, right, before);
-            }
-            multiply_half(right, first.a, first.right);
+    // Multiplies and adds a step, or two steps of BF16 numbers, which have the same scales. `begins`: it may be a tile's first.
+    // The totals of the tile before are then stored under its products.
+    template <Adding adding, int steps = 1, bool begins = false>
+    __device__ __forceinline__ void multiply_steps(int stage) {
+        float part[kParts];
+        wait_for(stage);
+        begin_products(part);
+        multiply(part, stage);
+        if constexpr (steps > 1) {
             wait_for(stage + 1);
-            multiply_half(left, second.a, second.left, true);
+            order_products();
+            multiply(part, stage + 1, true);
+        }
+        if constexpr (begins)
+            if (kept) store_kept();
+        if constexpr (steps > 1) {
             wait_products_before<1>();
             release(stage);
-            multiply_half(right, second.a, second.right, true);
-            const uint2 words = row_words(stage + 1);
-            before = row_factors<adding>(words);
-            look_at<adding>(stage + 1, words);
-            wait_products<1>(left);
-            add<adding>(stage + 1, 0, left, before);
+            stage++;
         }
-        wait_products<0>(right);
-        add_last<adding>(kStages - 1, right, before);
+        if (stage < steps) wait(shared.words_full, parity);
+        const uint2 words = row_words(stage);
+        look_at<adding>(stage, words);
+        const float2 rows = row_factors<adding>(words);
+        if constexpr (adding == Adding::Rows || adding == Adding::Floats) {
+            wait_products<0>(part);
+            release(stage);
+            add_rows<kParts>(totals, part, 0, rows);
+        } else if constexpr (adding == Adding::Pieces) {
+            const float4 of = *reinterpret_cast<const float4*>(column_words(stage));
+            const float pieces[kPieces] = {of.x, of.y, of.z};
+            float2 factors[kPieces];
+#pragma unroll
+            for (int i = 0; i < kPieces; i++) factors[i] = {multiply_rn(rows.x, pieces[i]), multiply_rn(rows.y, pieces[i])};
+            wait_products<0>(part);
+            release(stage);
+#pragma unroll
+            for (int i = 0; i < kPieces; i++) add_rows<kParts / kPieces>(totals, part, i * (kParts / kPieces), factors[i]);
+        } else {
+            wait_products<0>(part);
+            add_columns<adding>(totals, part, rows, own_columns(stage));
+            release(stage);
+        }
+        hold_totals(totals);
     }
-    // Adds up half of a step every 32 codes, under the references of both sides.
-    __device__ __forceinline__ void multiply_split(int stage, int half, TileDescriptor a, TileDescriptor b) {
+    // Takes a whole round.
+    template <Adding adding>
+    __device__ __forceinline__ void multiply_round() {
+        constexpr int steps = is_bf16 ? 2 : 1;
+        multiply_steps<adding, steps, true>(0);
+#pragma unroll
+        for (int stage = steps; stage < kStages; stage += steps) multiply_steps<adding, steps>(stage);
+    }
+    // Adds up a step every 32 codes, under the references of both sides.
+    __device__ __forceinline__ void multiply_split(int stage) {
+        wait_for(stage);
+        if (stage == 0) wait(shared.words_full, parity);
+        const TileDescriptor a = describe_tile(shared.stages[stage].a + warpgroup * kProductRows * kStepBytes);
+        const TileDescriptor b = describe_tile(shared.stages[stage].b);
         const uint2 words = row_words(stage);
 #pragma unroll 1
         for (int k = 0; k < kStepBytes; k += kProductBytes) {
-            float part[kSums];
+            float part[kParts];
             begin_products(part);
             multiply_fp8<A, B>(part, a.along(k), b.along(k), false);
             commit_products();
             wait_products<0>(part);
             const int shift = k / kProductBytes * 8;
             const float2 of_rows = {relative_factor(words.x >> shift & 0xFF), relative_factor(words.y >> shift & 0xFF)};
-            add_columns<Adding::Words>(totals[half], part, of_rows, column_words(stage, half), shift);
+            add_columns<Adding::Words>(totals, part, of_rows, own_columns(stage), shift);
+            hold_totals(totals);
         }
+        release(stage);
     }
-    // Takes a round of which some steps have marks, or that is not whole.
-    __device__ __forceinline__ void multiply_marked_round(int32_t steps, RoundMarks marks) {
+    // Takes a round that is not whole, or, of a tile with marks, one of which some steps have them.
+    template <Adding adding>
+    __device__ __forceinline__ void multiply_any_round(int32_t steps, RoundMarks marks = 0) {
 #pragma unroll 1
         for (int i = 0; i < kStages; i++) {
             const int stage = uniform(i);
-            wait_for(stage);
             if (stage >= steps) {
+                wait_for(stage);
                 release(stage);
-            } else if (marks >> (kStages + stage) & 1) {
-                const StageTiles tiles(shared.stages[stage], warpgroup);
-                multiply_split(stage, 0, tiles.a, tiles.left);
-                multiply_split(stage, 1, tiles.a, tiles.right);
-                release(stage);
-            } else if (marks >> stage & 1) {
-                multiply_step<Adding::Words>(stage);
-            } else {
-                multiply_step<Adding::Rows>(stage);
+                continue;
             }
+            if constexpr (columns == Columns::Marked) {
+                if (marks >> (kStages + stage) & 1) {
+                    multiply_split(stage);
+                    continue;
+                }
+                if (marks >> stage & 1) {
+                    multiply_steps<Adding::Words>(stage);
+                    continue;
+                }
+            }
+            multiply_steps<adding>(stage);
         }
     }
     __device__ __forceinline__ void multiply_marked_tile(int32_t steps) {
@@ -284,39 +256,25 @@ struct Consumer {
         for (int32_t step = 0; step < steps; step += kStages, parity ^= 1) {
             const RoundMarks marks = next;
             next = *++round;  // early, so that nobody waits for it
-            const bool whole = step + kStages <= steps;
-            if (__builtin_expect(marks == 0 && whole, true)) {
+            if (__builtin_expect(marks == 0 && step + kStages <= steps, true))
                 multiply_round<Adding::Rows>();
-            } else if (marks >> kStages == 0 && whole) {
-                multiply_round<Adding::Words>();
-            } else {
-                multiply_marked_round(steps - step, marks);
-            }
+            else
+                multiply_any_round<Adding::Rows>(steps - step, marks);
         }
     }
     // Takes a tile all of whose steps are added alike.
     template <Adding adding>
     __device__ __forceinline__ void multiply_scaled_tile(int32_t steps) {
-        for (int32_t step = 0; step < steps; step += kStages, parity ^= 1) {
-            if (step + kStages <= steps) {
-                if constexpr (is_bf16)
-                    multiply_round_of_pairs<adding>();
-                else
-                    multiply_round<adding>();
-                continue;
-            }
 #pragma unroll 1
-            for (int i = 0; i < kStages; i++) {
-                const int stage = uniform(i);
-                wait_for(stage);
-                if (stage < steps - step)
-                    multiply_step<adding>(stage);
-                else
-                    release(stage);
-            }
-        }
+        for (int32_t step = 0; step < steps; step += kStages, parity ^= 1)
+            if (step + kStages <= steps)
+                multiply_round<adding>();
+            else
+                multiply_any_round<adding>(steps - step);
     }
     __device__ __forceinline__ void multiply_tile(int32_t steps) {
+        const bool begins = steps >= kStages && (columns != Columns::Marked || slot.rounds[0] == 0);
+        if (kept && !begins) store_kept();
         if constexpr (columns == Columns::Marked)
             multiply_marked_tile(steps);
         else
@@ -324,22 +282,42 @@ struct Consumer {
                                  : columns == Columns::Each ? Adding::Scales
                                                             : Adding::Floats>(steps);
     }
+    // Stores the totals of the tile, or keeps them for the next one's first product.
+    __device__ __forceinline__ void end_tile(int32_t steps) {
+        const GemmProblem& p = args.problem;
+        bool again = false;
+        if constexpr (is_bf16) again = needs_again(p, totals, met_unusual);
+        kept = args.late && !again;
+        if (again)
+            write_again(args, slot, totals, met_unusual, shared);
+        else if (!kept && !p.leaves_d(steps))
+            write_sums<false>(args, slot, totals, shared);
+        clear_padding(p, slot.tile, (int(read_thread()) / 32 - 4) * kWarpRows);
+        if (!kept) clear(totals);
+    }
 };
 
 template <class A, class B, Columns columns>
 __device__ __forceinline__ void consume(const ProductArguments& args, ProductShared& shared) {
+    static_assert(kTileSlots == 2, "the slot of the tile before is the other one");
     const int32_t warpgroup = uniform(int32_t(threadIdx.x / kWarpgroup) - 1);
     uint32_t parity = 0;
-    each_tile<32>(shared, [&](const TileSlot& slot, int32_t steps) {
-        float totals[2][kSums] = {};
-        Consumer<A, B, columns> consumer{args, shared, warpgroup, slot, parity, totals};
+    bool kept = false;
+    float totals[2][kSums] = {};
+    Ring<kTileSlots> slots;
+#pragma unroll 1
+    for (;; slots.next()) {
+        wait(shared.tile_full[slots.at()], slots.parity());
+        const TileSlot& slot = shared.tiles[slots.at()];
+        const int32_t steps = uniform(slot.tile.steps);
+        Consumer<A, B, columns> consumer{args, shared, warpgroup, slot, slots.at() ^ 1, parity, totals, kept};
         consumer.multiply_tile(steps);
-        if (args.problem.leaves_d(steps)) return;
-        if constexpr (std::is_same_v<A, Bf16>)
-            if (needs_again(args.problem, totals, consumer.met_unusual))
-                return write_again(args, slot, totals, consumer.met_unusual, shared);
-        write_sums(args, slot, totals, shared);
-    });
+        if (steps < 0) break;
+        consumer.end_tile(steps);
+        slots.recompute();
+        __syncwarp();
+        if (!kept && read_thread() % 32 == 0) arrive(shared.tile_free[slots.at()]);
+    }
     wait_stores_read<0>();
 }
 

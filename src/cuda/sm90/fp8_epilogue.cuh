@@ -1,8 +1,8 @@
 // From the sums of wgmma_fp8_sm90 to D: factors of lines, alpha, beta D, bias, one rounding, and the stores.
 //
-//     registers of a warp    16 rows of 192 sums, in the order of the instruction, times the factors of their lines
-//     shared                 whole rows of 16-bit elements that D takes as they are; else turns (rows_output.cuh)
-//     D                      whole rows by the copy engine, a copy each, while the next tile is multiplied
+//     registers of a warp    16 rows of 192 sums, in the order of the instruction, times the factors of their lines, if any
+//     shared                 boxes of 16 rows x 64 elements of 16 bits where a tensor map has D; else turns (rows_output.cuh)
+//     D                      boxes by the copy engine where the tile has all 16 rows; else 16 bytes a lane
 #pragma once
 #include "cuda/memory/operand.cuh"
 #include "cuda/sm90/copy.cuh"
@@ -11,7 +11,7 @@
 
 namespace mxq::cuda::sm90 {
 
-constexpr int kSums = kWideAccumulators;  // of a half
+constexpr int kSums = kWideAccumulators / 2;  // of half of the columns
 
 // ---- A warp's rows ---------------------------------------------------------------------------------------------------
 
@@ -48,41 +48,62 @@ __device__ __forceinline__ void scale_sums(float (&sums)[2][kSums], const float2
     }
 }
 
-// Starts copies of whole rows of 16-bit elements to D, by way of shared memory.
+// Rounds sums to elements of 16 bits and puts them to shared memory, as boxes of D.
 template <class T>
-__device__ __forceinline__ void copy_rows(const GemmProblem& p, const RowsOfWarp& of, const float (&sums)[2][kSums],
-                                          uint8_t* rows) {
+__device__ __forceinline__ void put_boxes(const float (&sums)[2][kSums], uint8_t* boxes) {
     const uint32_t lane = read_thread() % 32;
-    T* const place = reinterpret_cast<T*>(rows + lane / 4 * kRowPitch) + 2 * (lane % 4);
+    const uint32_t row = uint32_t(__cvta_generic_to_shared(boxes)) + lane % 16 * kBoxPitch;
+    const uint32_t unit = (lane / 16 ^ lane % 8) * 16;  // under the swizzle
 #pragma unroll
-    for (int i = 0; i < 2 * kSums; i += 4) {
-        const float* const four = &sums[i / kSums][i % kSums];
-        put_pair(place + 2 * i, four[0], four[1]);
-        put_pair(place + 2 * i + 8 * kRowPitch / sizeof(T), four[2], four[3]);
+    for (int i = 0; i < kTileColumns / 16; i++) {
+        const float* const eight = &sums[8 * i / kSums][8 * i % kSums];
+        store_matrices(row + i / 4 * kBoxBytes + (unit ^ i % 4 * 32), round_pair<T>(eight[0], eight[1]),
+                       round_pair<T>(eight[2], eight[3]), round_pair<T>(eight[4], eight[5]),
+                       round_pair<T>(eight[6], eight[7]));
     }
+}
+
+// Copies the rows of boxes that the tile has to D, 16 bytes a lane.
+__device__ __forceinline__ void copy_ragged_rows(const PlainMatrix& d, const RowsOfWarp& of, const uint8_t* boxes) {
+    constexpr int units = kTileColumns / 8;
+#pragma unroll 1
+    for (int i = int(read_thread() % 32); i < of.rows * units; i += 32) {
+        const int row = i / units, unit = i % units;
+        const uint8_t* const from = boxes + unit / 8 * kBoxBytes + row * kBoxPitch + (unit ^ row) % 8 * 16;
+        uint16_t* const to = static_cast<uint16_t*>(d.data) + (of.d_row + row) * d.row_stride + of.column + unit * 8;
+        if (unit * 8 < of.columns) *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
+    }
+}
+
+// Brings boxes of a warp's rows to D.
+__device__ __forceinline__ void store_boxes(const ProductArguments& args, const RowsOfWarp& of, const uint8_t* boxes) {
     publish_shared_writes();
     __syncwarp();
-    if (int(lane) >= of.rows || of.columns == 0) return;
-    const PlainMatrix& d = p.d;
-    store_bytes(static_cast<T*>(d.data) + (of.d_row + lane) * d.row_stride + of.column, rows + lane * kRowPitch,
-                uint32_t(of.columns) * uint32_t(sizeof(T)));
+    if (of.rows < kWarpRows) return copy_ragged_rows(args.problem.d, of, boxes);
+    if (!elect_lane()) return;
+#pragma unroll
+    for (int first = 0; first < kTileColumns; first += kBoxColumns) {
+        const int32_t at[] = {of.column + first, int32_t(of.d_row)};
+        if (first < of.columns) store_tile(args.d_map, at, boxes + first / kBoxColumns * kBoxBytes);
+    }
     commit_stores();
 }
 
+// Writes sums as elements of D, which nothing is added to.
 template <class T>
 __device__ __forceinline__ void write_any(const GemmProblem& p, const RowsOfWarp& of, const float (&sums)[2][kSums],
                                           uint8_t* rows) {
     write_turns<T>(sums, rows, [&](int first) { store_turn<T>(p, of, first, rows); });
 }
 
-// Writes sums as elements of 16 bits, the faster way where D takes it.
-template <class T>
-__device__ __forceinline__ void write_rows(const GemmProblem& p, const RowsOfWarp& of, const float (&sums)[2][kSums],
-                                           uint8_t* rows) {
-    if (of.copied && of.columns * int(sizeof(T)) % 16 == 0)
-        copy_rows<T>(p, of, sums, rows);
+// Writes sums as elements of 16 bits by boxes.
+__device__ __forceinline__ void write_boxes(const ProductArguments& args, const RowsOfWarp& of, const float (&sums)[2][kSums],
+                                            uint8_t* boxes) {
+    if (args.problem.d.format == MXQ_FORMAT_BF16)
+        put_boxes<Bf16>(sums, boxes);
     else
-        write_any<T>(p, of, sums, rows);
+        put_boxes<F16>(sums, boxes);
+    store_boxes(args, of, boxes);
 }
 
 // ---- Sums that fp32 could not hold ---------------------------------------------------------------------------------------
@@ -155,36 +176,44 @@ __device__ __forceinline__ void write_again(const ProductArguments& args, const 
     uint8_t* const rows = shared.out[warp];
     wait_stores_read<0>();  // of the tile before
     write_turns<float>(sums, rows, [&](int first) { finish_turn(args, slot, first_row, first, all, rows); });
-    clear_padding(args.problem, slot.tile, first_row);
 }
 
-// Writes a warp's rows of a tile.
-__device__ __forceinline__ void write_sums(const ProductArguments& args, const TileSlot& slot, float (&sums)[2][kSums],
-                                           ProductShared& shared) {
-    const GemmProblem& p = args.problem;
-    const uint32_t thread = read_thread(), warp = thread / 32 - 4, lane = thread % 32;
-    const int first_row = int(warp) * kWarpRows;
-    const float* const of_rows = slot.row_factors + first_row + lane / 4;
+// Multiplies a warp's sums with the factors of their lines.
+__device__ __forceinline__ void scale_all(const TileSlot& slot, float (&sums)[2][kSums]) {
+    if (slot.factors == Factors::None) return;
+    const uint32_t thread = read_thread(), lane = thread % 32;
+    const float* const of_rows = slot.row_factors + (thread / 32 - 4) * kWarpRows + lane / 4;
     const float* const of_columns = slot.column_factors + 2 * (lane % 4);
-    if (slot.multiplied)
+    if (slot.factors == Factors::Multiplied)
         scale_sums<true>(sums, {of_rows[0], of_rows[8]}, of_columns);
     else
         scale_sums<false>(sums, {of_rows[0], of_rows[8]}, of_columns);
-    const RowsOfWarp of = rows_of_warp(p, slot.tile, first_row, args.wide);
+}
+
+// Writes a warp's rows of a tile. `late`: under the first product of the next tile, where D takes boxes of sums.
+template <bool late>
+__device__ __forceinline__ void write_sums(const ProductArguments& args, const TileSlot& slot, float (&sums)[2][kSums],
+                                           ProductShared& shared) {
+    const GemmProblem& p = args.problem;
+    scale_all(slot, sums);
+    const int warp = int(read_thread()) / 32 - 4, first_row = warp * kWarpRows;
+    const RowsOfWarp of = rows_of_warp(p, slot.tile, first_row, args.directly);
     uint8_t* const rows = shared.out[warp];
-    const int32_t format = format_of_sums(p, of);
     wait_stores_read<0>();  // of the tile before
     __syncwarp();
+    if constexpr (late) return write_boxes(args, of, sums, rows);
     add_more_to_sums(p, of, sums);
-    if (format == MXQ_FORMAT_F32 && of.copied)
+    const int32_t format = format_of_sums(p, of);
+    if (of.copied && format == MXQ_FORMAT_F32)
         write_floats(p, of, sums);
+    else if (of.copied)
+        write_boxes(args, of, sums, rows);
     else if (format == MXQ_FORMAT_BF16)
-        write_rows<Bf16>(p, of, sums, rows);
+        write_any<Bf16>(p, of, sums, rows);
     else if (format == MXQ_FORMAT_F16)
-        write_rows<F16>(p, of, sums, rows);
+        write_any<F16>(p, of, sums, rows);
     else
         write_any<float>(p, of, sums, rows);
-    clear_padding(p, slot.tile, first_row);
 }
 
 }  // namespace mxq::cuda::sm90

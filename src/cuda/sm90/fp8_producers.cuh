@@ -1,14 +1,14 @@
 // The warps of wgmma_fp8_sm90 that multiply nothing, and where all its warps meet:
 //
 //     slots    scout -> everybody     two of them: tiles, found one ahead
-//     ring     loaders -> consumers   four stages: codes by the copy engine, as are words of rows that a pass left, for a round
-//                                     at once; other words by 4-byte copies
+//     ring     loaders -> consumers   four stages of codes, by the copy engine
+//     words    loader  -> consumers   two rounds of four steps: of rows as a box where they lie so, else by 4-byte copies
 //
-// A stage is full when the boxes of both blocks of the cluster and each lane's words are there; it is free when the
-// consumers of both blocks have left it, since each block loads for the other.
+// A stage is full when the boxes of both blocks of the cluster are there. It is free when the consumers of both blocks have
+// left it, since each block loads for the other. Words of a round have a barrier of their own.
 //
 // Where groups lie along the contraction and no pass moved them, the last step of a group has codes of the next one behind its
-// own. The warp that loads words makes them zero, as soon as they have landed and before it says that the stage is full.
+// own. The warp that loads words makes them zero as soon as they have landed, and then says that the stage is full.
 #pragma once
 #include "cuda/memory/async_copy.cuh"
 #include "cuda/sm90/copy.cuh"
@@ -42,11 +42,9 @@ __device__ __forceinline__ void load_lines(uint8_t* to, const CUtensorMap& map, 
 // Returns the step of the tile behind whose codes there are others; below 0: there is none.
 __device__ __forceinline__ int32_t cut_step(const ProductTile& tile) { return tile.cut > 0 ? tile.steps - 1 : -1; }
 
-// Returns the barrier for a step's codes, and arrives at `full` if it is another.
+// Returns the barrier for a step's codes.
 __device__ __forceinline__ Barrier& barrier_of_codes(ProductShared& shared, int stage, bool cut) {
-    if (!cut) return shared.full[stage];
-    arrive(shared.full[stage]);
-    return shared.landed[stage];
+    return cut ? shared.landed[stage] : shared.full[stage];
 }
 
 // Makes the codes of a stage from this one on zero, in all lines. All lanes of a warp call it, each for every 32nd line. Whole
@@ -184,73 +182,78 @@ __device__ __forceinline__ void load_b(const ProductArguments& args, ProductShar
     });
 }
 
-// Sets the words of all stages to those of a side that has none.
+// Sets the words of all rounds to those of a side that has none.
 template <Columns columns>
 __device__ __forceinline__ void clear_words(ProductShared& shared) {
     const uint32_t word = columns == Columns::Marked ? kNoReferences : float_bits(1.0f);
     const int lane = int(threadIdx.x % 32);
-    for (RoundWords& round : shared.row_words)
+    for (int round = 0; round < kWordRounds; round++) {
         for (int row = lane; row < kTileRows; row += 32)
-            *reinterpret_cast<uint4*>(round.of_row[row]) = {word, word, word, word};
-    for (StageWords& stage : shared.column_words)
-        for (int column = lane; column < kTileColumns; column += 32) stage.of_column[column] = word;
+            *reinterpret_cast<uint4*>(shared.row_words[round].of_row[row]) = {word, word, word, word};
+        for (StageWords& stage : shared.column_words[round])
+            for (int column = lane; column < kTileColumns; column += 32) stage.of_column[column] = word;
+    }
     publish_shared_writes();
     __syncwarp();
 }
 
-// Loads the words of rows that a pass left, with the first step of a round those of all of its steps. All lanes of a warp call
-// it.
-struct PassedRows {
-    int32_t line, first;
-    __device__ __forceinline__ PassedRows(const SideView&, const TileSlot& slot)
-        : line(slot.words.a_line), first(int32_t(slot.words.a)) {}
-    __device__ __forceinline__ void load(const ProductArguments& args, ProductShared& shared, int32_t step,
-                                         const StageRing& ring) const {
-        if (ring.at() != 0 || threadIdx.x % 32 != 0) return;
-        RoundWords& to = shared.row_words[ring.parity()];
-        expect(shared.full[0], sizeof(to));
-        const int32_t at[] = {(first + step) * int32_t(sizeof(uint32_t)), line};
-        load_tile(&to, args.a_words, at, shared.full[0]);
+// Loads the words of a tile's rows and columns, those of a round at once. All lanes of a warp call it.
+template <Columns columns>
+struct TileWords {
+    using OfColumns = std::conditional_t<columns == Columns::Pieces, PieceWords, ColumnWords>;
+    const ProductArguments& args;
+    LaneWords<kTileRows, kStages> of_rows;
+    OfColumns of_columns;
+    int32_t line, first;  // of the box
+    bool has_columns;
+
+    __device__ __forceinline__ TileWords(const ProductArguments& args, const TileSlot& slot)
+        : args(args),
+          of_rows(args.a, slot.words.a, slot.words.a_line, slot.tile.rows),
+          of_columns(args.b, slot.words.b, slot.words.b_line, slot.tile.columns),
+          line(slot.words.a_line),
+          first(int32_t(slot.words.a)),
+          has_columns(args.b.words && slot.tile.columns > 0 && (columns != Columns::Marked || slot.any_marked)) {}
+    // `step`: the first of the round; it has `steps` of the tile's.
+    __device__ __forceinline__ void load(ProductShared& shared, int32_t step, int32_t steps, uint32_t round) const {
+        RoundWords& rows = shared.row_words[round];
+        if (args.a.boxed && threadIdx.x % 32 == 0) {
+            expect(shared.words_full, sizeof(rows));
+            const int32_t at[] = {(first + step) * int32_t(sizeof(uint32_t)), line};
+            load_tile(&rows, args.a_words, at, shared.words_full);
+        }
+#pragma unroll 1
+        for (int stage = 0; stage < min(steps, kStages); stage++) {
+            const int32_t word = (step + stage) >> args.word_steps_log2;
+            if (args.a.words && !args.a.boxed) of_rows.load(word, rows.of_row[0] + stage);
+            if (has_columns) of_columns.load(word, shared.column_words[round][stage].of_column);
+        }
+        arrive_after_copies(shared.words_full);
     }
 };
 
-// Loads scales of rows where they lie.
-struct ScaledRows {
-    LaneWords<kTileRows, kStages> words;
-    __device__ __forceinline__ ScaledRows(const SideView& side, const TileSlot& slot)
-        : words(side, slot.words.a, slot.words.a_line, slot.tile.rows) {}
-    __device__ __forceinline__ void load(const ProductArguments&, ProductShared& shared, int32_t step,
-                                         const StageRing& ring) const {
-        words.load(step, shared.row_words[ring.parity()].of_row[0] + ring.at());
-    }
-};
-
-// Loads words, one warp; each lane arrives when its own are there, and in a step that is cut when the codes are, too.
+// Loads words, one warp, a round at a time; each lane arrives when its own are there. In a step that is cut it arrives in place
+// of the loaders of codes, when those are there.
 template <Columns columns>
 __device__ __forceinline__ void load_words(const ProductArguments& args, ProductShared& shared) {
-    using OfRows = std::conditional_t<columns == Columns::Marked, PassedRows, ScaledRows>;
-    using OfColumns = std::conditional_t<columns == Columns::Pieces, PieceWords, ColumnWords>;
     clear_words<columns>(shared);
-    uint32_t landed = 0;  // a bit for each stage: the parity of the next cut step's codes
-    each_step<32>(shared, [&](const TileSlot& slot) {
-        const ProductTile& tile = slot.tile;
-        const bool has_columns =
-            args.b.words && tile.columns > 0 && (columns != Columns::Marked || slot.any_marked);
-        return [&, has_columns, of_rows = OfRows(args.a, slot),
-                of_columns = OfColumns(args.b, slot.words.b, slot.words.b_line, tile.columns),
-                cut_step = cut_step(tile), &cut = tile.cut](int32_t step, const StageRing& ring) {
-            const int stage = int(ring.at());
-            const int32_t word = step >> args.word_steps_log2;
-            if (args.a.words) of_rows.load(args, shared, word, ring);
-            if (has_columns) of_columns.load(word, shared.column_words[stage].of_column);
-            if (step != cut_step) return arrive_after_copies(shared.full[stage]);
-            wait(shared.landed[stage], landed >> stage & 1);
-            landed ^= 1u << stage;
-            clear_behind(shared.stages[stage], cut);
-            publish_shared_writes();
-            wait_for_copies();
-            arrive(shared.full[stage]);
-        };
+    uint32_t round = 0, landed = 0;  // landed: a bit for each stage, the parity of the next cut step's codes
+    each_tile<32>(shared, [&](const TileSlot& slot, int32_t steps) {
+        const TileWords<columns> words(args, slot);
+        const int32_t cut = cut_step(slot.tile);
+#pragma unroll 1
+        for (int32_t step = 0; step < steps; step += kStages, round ^= 1) {
+            wait(shared.free[0], round ^ 1);
+            words.load(shared, step, steps - step, round);
+        }
+        if (cut < 0) return;
+        const int stage = cut % kStages;
+        wait(shared.landed[stage], landed >> stage & 1);
+        landed ^= 1u << stage;
+        clear_behind(shared.stages[stage], slot.tile.cut);
+        publish_shared_writes();
+        __syncwarp();
+        if (threadIdx.x % 32 < 2) arrive(shared.full[stage]);
     });
 }
 

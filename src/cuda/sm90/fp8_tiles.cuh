@@ -12,6 +12,7 @@
 #include "cuda/sm90/cluster_turns.cuh"
 #include "cuda/sm90/move_operands.h"
 #include "cuda/sm90/rows_output.cuh"
+#include "cuda/sm90/tensor_map.h"
 
 namespace mxq::cuda::sm90 {
 
@@ -22,12 +23,13 @@ constexpr int kStages = 4, kTileSlots = 2;
 constexpr int kMostSteps = 2048;  // of a tile
 constexpr int kMostBand = 12;
 constexpr uint32_t kNoReferences = 0x7F7F7F7Fu;  // the word of codes that have the reference of their line
-constexpr int kPieceColumns = 32;                // of which neighbours share the scale of 128 x 128
+constexpr int kPieceColumns = 64;                // of which neighbours share the scale of 128 x 128
 constexpr int kConsumers = 2, kConsumerWarps = 4 * kConsumers, kLoaders = 3;  // warps that load: codes of A, of B, words
 static_assert(kTileRows == kConsumerWarps * kWarpRows);
-// Says how a whole row of 16-bit elements lies on its way to D; stores do not conflict.
-constexpr int kRowPitch = kTileColumns * 2 + 16;
-static_assert(kRowPitch >= kTurnPitch, "rows in turns lie there too");
+// Boxes of a warp's rows of 16-bit elements on their way to D, under the 128-byte swizzle.
+constexpr int kBoxColumns = 64, kBoxPitch = kBoxColumns * 2, kBoxBytes = kWarpRows * kBoxPitch;
+constexpr int kBoxesBytes = kTileColumns / kBoxColumns * kBoxBytes;
+static_assert(kBoxesBytes >= kWarpRows * kTurnPitch, "rows in turns lie there too");
 static_assert(kTileRows == kSwizzleRows, "group tiles are row tiles");
 
 // Holds what a side of the product has beside its codes: a word for each line and step, a factor for each line, or both. A
@@ -37,7 +39,7 @@ struct SideView {
     const uint32_t* words;  // references beside those of their lines, numerics/rebase_guard.h; or fp32 scales
     int64_t word_stride, step_stride;  // words from a line to the next, and from a step to the next
     int32_t lines_log2;                // that share a word
-    bool passed;                       // a pass left words, of all lines one after the other
+    bool boxed;                        // the words of all lines lie one after the other; of A, boxes of them are loaded
     const Marks* marks;                // of 32 lines and a step; mark_stride from such lines to the next
     int64_t mark_stride;
     const float* factors;   // of lines
@@ -59,17 +61,38 @@ inline SideView view_of_scales_of_128(const GemmOperand& operand) {
 
 struct ProductArguments {
     CUtensorMap a_map, b_map;
-    CUtensorMap a_words;  // those that a pass left, if one did
+    CUtensorMap a_words;  // where they are boxed
+    CUtensorMap d_map;    // of elements of 16 bits that D takes directly
     SideView a, b;
     GemmProblem problem;
     TurnUnits units;  // codes of A and B, and rows of D or codes of a moved group
     TileBands bands;
     bool a_stays, b_stays;                    // groups along the contraction that no pass moved, one right behind the other
-    bool wide;                                // D takes copies of 16 bytes
+    bool directly;                            // D takes boxes, or is F32 and takes 16 bytes
+    bool late;                                // D takes boxes, and has nothing beside the sums
     int32_t step_log2;                        // numbers of the contraction in a step, and steps of 128 of them
     int32_t word_steps_log2;
     float lift;  // of BF16 numbers' scales (lift_of_scales)
 };
+
+// Says how D takes sums, once the problem is known.
+inline void describe_output(ProductArguments& args) {
+    const GemmProblem& p = args.problem;
+    const PlainMatrix& d = p.d;
+    const int64_t element = find_format(d.format)->bits / 8;
+    const int64_t rows = p.grouping == Grouping::Rows ? padded_rows_bound(p.group_rows, p.groups.count, d.group_unit)
+                                                      : d.matrices * d.rows;
+    args.directly = d.row_stride * element % 16 == 0 && reinterpret_cast<uintptr_t>(d.data) % 16 == 0;
+    if (element == 2) {
+        const auto type = d.format == MXQ_FORMAT_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+        const TileMap map{d.data, type, 2, {d.cols, rows, 1}, {d.row_stride * element, 0}, {kBoxColumns, kWarpRows, 1},
+                          CU_TENSOR_MAP_SWIZZLE_128B};
+        // A box that ends within 16 bytes would write zeros behind the columns of D.
+        args.directly = args.directly && d.cols % 8 == 0 && rows < int64_t(1) << 31 && unmappable(map).empty();
+        if (args.directly) args.d_map = tensor_map(driver(), map);
+        args.late = args.directly && p.is_sum_alone();
+    }
+}
 
 // One tile of one product; steps below 0: there are no more.
 struct ProductTile {
@@ -96,13 +119,17 @@ struct WordPlaces {
 using RoundMarks = uint32_t;
 constexpr int kMostRounds = (kMostSteps + kStages - 1) / kStages;
 
+// Says what factors the lines of a tile have: none but 1; such that the product of a row's and a column's is always a normal
+// number; or others.
+enum class Factors : uint8_t { None, Multiplied, Any };
+
 // A tile, the factors of its lines, and its steps that have marks.
 struct TileSlot {
     ProductTile tile;
     WordPlaces words;
     float row_factors[kTileRows];
     alignas(8) float column_factors[kTileColumns];
-    bool multiplied;  // the product of a row's and a column's factor is a normal number for all
+    Factors factors;
     bool any_marked;
     RoundMarks rounds[kMostRounds + 1];  // one more than there are, so that who looks ahead may read it
 };
@@ -123,17 +150,18 @@ static_assert(kStages % kWordUnit == 0, "rounds begin where the copy engine can 
 
 // Holds a word of a step for each column of the tile, or for each piece of columns, where those have some.
 struct StageWords {
-    alignas(8) uint32_t of_column[kTileColumns];
+    alignas(16) uint32_t of_column[kTileColumns];
 };
 
 struct ProductShared {
     Stage stages[kStages];
     RoundWords row_words[kWordRounds];
-    StageWords column_words[kStages];
-    alignas(128) uint8_t out[kConsumerWarps][kWarpRows * kRowPitch];
+    StageWords column_words[kWordRounds][kStages];
+    alignas(1024) uint8_t out[kConsumerWarps][kBoxesBytes];
     TileSlot tiles[kTileSlots];
     Barrier full[kStages], free[kStages], tile_full[kTileSlots], tile_free[kTileSlots];
     Barrier landed[kStages];  // in place of full, for the codes of a step that is cut
+    Barrier words_full;       // those of a round
 };
 static_assert(sizeof(ProductShared) <= 227 * 1024, "what a block may have");
 
@@ -165,10 +193,10 @@ __device__ __forceinline__ void place_word_lines(const ProductArguments& args, c
                                                  WordPlaces& words) {
     const GemmProblem& p = args.problem;
     const int64_t passed = p.grouping == Grouping::Contraction ? MoveCall::first_word(tile.code, tile.group) : 0;
-    if (args.a.passed) words.a = passed;
-    if (args.b.passed) words.b = passed;
-    words.a_line = args.a.passed ? tile.a_line : int32_t(row);
-    words.b_line = tile.column + (args.b.passed ? int32_t(tile.b_matrix * p.b.lines) : 0);
+    if (args.a.boxed) words.a = passed;
+    if (args.b.boxed) words.b = passed;
+    words.a_line = args.a.boxed ? tile.a_line : int32_t(row);
+    words.b_line = tile.column + (args.b.boxed ? int32_t(tile.b_matrix * p.b.lines) : 0);
 }
 
 __device__ __forceinline__ int32_t steps_of(const ProductArguments& args, int64_t length) {
@@ -262,18 +290,21 @@ __device__ __forceinline__ void scout_marks(const ProductArguments& args, const 
     if (lane == 0) slot.any_marked = any != 0;
 }
 
-// Keeps the least and the largest exponent of some factors, with their signs above.
+// Keeps the least and the largest exponent of some factors, with their signs above, and whether all are 1.
 struct ExponentRange {
     uint32_t least = 255, largest = 0;
+    bool ones = true;
     __device__ __forceinline__ void add(float factor) {
         const uint32_t exponent = float_bits(factor) >> 23;
         least = min(least, exponent), largest = max(largest, exponent);
+        ones = ones && factor == 1;
     }
-    // Returns whether any product of one of these and one of others is a normal number. All lanes of a warp call it.
-    __device__ __forceinline__ bool multiplies(const ExponentRange& other) const {
+    // Returns what factors these of rows and others of columns are. All lanes of a warp call it.
+    __device__ __forceinline__ Factors beside(const ExponentRange& other) const {
+        if (__all_sync(kAllLanes, ones && other.ones)) return Factors::None;
         const uint32_t low = __reduce_min_sync(kAllLanes, least) + __reduce_min_sync(kAllLanes, other.least);
         const uint32_t high = __reduce_max_sync(kAllLanes, largest) + __reduce_max_sync(kAllLanes, other.largest);
-        return low > 127 && high < 127 + 254;
+        return low > 127 && high < 127 + 254 ? Factors::Multiplied : Factors::Any;
     }
 };
 
@@ -312,8 +343,8 @@ __device__ __forceinline__ void scout_tile(const ProductArguments& args, uint32_
             scout_factors<kTileRows>(args.a, tile.a_factor, 0, any ? tile.rows : 0, 1, slot.row_factors);
         const ExponentRange columns = scout_factors<kTileColumns>(args.b, tile.b_factor, tile.column % int32_t(kSwizzleRows),
                                                                   any ? tile.columns : 0, global, slot.column_factors);
-        const bool multiplied = rows.multiplies(columns);
-        if (leads) slot.multiplied = multiplied;
+        const Factors factors = rows.beside(columns);
+        if (leads) slot.factors = factors;
     }
     if (leads) slot.tile = tile;
 }

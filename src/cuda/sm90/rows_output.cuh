@@ -42,13 +42,21 @@ __device__ __forceinline__ int32_t format_of_sums(const GemmProblem& p, const Ro
     return of.copied || p.is_sum_alone() ? p.d.format : MXQ_FORMAT_F32;
 }
 
+// Rounds two numbers to elements of 16 bits, the first in the lower half.
+template <class T>
+__device__ __forceinline__ uint32_t round_pair(float low, float high) {
+    uint32_t pair;
+    asm("cvt.rn.%3x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low), "C"(CodeName<T>::text));
+    return pair;
+}
+
 // Stores two neighbouring elements to shared memory.
 __device__ __forceinline__ void put_pair(float* to, float low, float high) {
     *reinterpret_cast<float2*>(to) = {low, high};
 }
 template <class T>
 __device__ __forceinline__ void put_pair(T* to, float low, float high) {
-    *reinterpret_cast<uint32_t*>(to) = uint32_t(from_float<T>(low).bits) | uint32_t(from_float<T>(high).bits) << 16;
+    *reinterpret_cast<uint32_t*>(to) = round_pair<T>(low, high);
 }
 
 // Stores the turn's columns, from the tile's column `first` on, from shared memory to D.

@@ -132,8 +132,7 @@ ProductArguments arguments_of(const GemmProblem& p) {
     args.units.at[kSourceScales] = uint32_t(p.a.units.scales);
     args.units.at[kRowwiseCodes] = uint32_t(p.d.group_unit);
     args.units.at[kRowwiseScales] = args.units.at[kColumnwiseCodes] = 1;
-    const int64_t element = find_format(p.d.format)->bits / 8;
-    args.wide = p.d.row_stride * element % 16 == 0 && reinterpret_cast<uintptr_t>(p.d.data) % 16 == 0;
+    describe_output(args);
     args.step_log2 = kStepLog2, args.word_steps_log2 = kWordStepsLog2;
     args.lift = lift_of_scales(p);
     return args;

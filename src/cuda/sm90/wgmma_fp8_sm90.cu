@@ -5,9 +5,12 @@
 // A block of 384 threads stays on its SM and takes tiles of 128 x 192 of D (fp8_tiles.cuh):
 //
 //     warps 0, 1          load 128 codes of the lines of A, and of B, a step, through a ring of four stages
-//     warp 2              loads words, the references or scales of 128 codes; warp 3 finds tiles, marks and factors, one ahead
-//     warps 4..7, 8..11   consumers, 64 x 192 each, as two halves that take turns: while the tensor cores multiply one, the
-//                         threads add the other, times the factors of its rows, to the totals
+//     warp 2              loads words, the references or scales of 128 codes, for four steps at once
+//     warp 3              finds tiles, marks and factors, one ahead
+//     warps 4..7, 8..11   consumers, 64 x 192 each: while the tensor cores multiply a step for one warpgroup, the threads of
+//                         the other add theirs, times the factors of its rows, to the totals
+//
+// Totals that D takes as they are become elements of D under the first product of the next tile.
 //
 // FP8 tensor cores keep 14 bits of a sum, hence the totals in fp32 every 128 codes. Where columns of a step have references of
 // their own (numerics/rebase_guard.h), or scales, an element takes two operations instead of one. A step whose blocks of 32 have
@@ -167,17 +170,26 @@ Reason needs_operands(const GemmProblem& p) {
     return {};
 }
 
-// Returns how the copy engine sees the words that a pass left, those of a round of a tile in a box.
-CUtensorMap map_of_words(const MoveCall& call) {
-    if (call.copies()) return {};
+// Returns how the copy engine sees words that lie line after line, those of a round of a tile in a box.
+TileMap map_of_words(const void* words, int64_t length, int64_t stride, int64_t lines) {
     constexpr int64_t word = sizeof(uint32_t);
-    return tensor_map(driver(), {reinterpret_cast<const uint8_t*>(call.words),
-                                 CU_TENSOR_MAP_DATA_TYPE_UINT8,
-                                 kRankA,
-                                 {call.word_stride() * word, call.lines(), 1},
-                                 {call.word_stride() * word, 0},
-                                 {kStages * word, kTileRows, 1},
-                                 CU_TENSOR_MAP_SWIZZLE_NONE});
+    return {words,
+            CU_TENSOR_MAP_DATA_TYPE_UINT8,
+            kRankA,
+            {length * word, lines, 1},
+            {stride * word, 0},
+            {kStages * word, kTileRows, 1},
+            CU_TENSOR_MAP_SWIZZLE_NONE};
+}
+TileMap map_of_scales(const GemmOperand& a) {
+    return map_of_words(a.scales, a.layout.columns, a.layout.line_stride, a.matrices * a.lines);
+}
+
+// Returns whether the scales of A for 128 codes can be loaded as such boxes: rows are lines, and each of their lines is one.
+bool lie_so_for_boxes(const GemmProblem& p) {
+    const ScaleLayout& layout = p.a.layout;
+    return p.grouping != Grouping::Contraction && layout.tile_rows == 1 && layout.column_stride == 1 &&
+           p.a.units.codes == p.a.units.scales && unmappable(map_of_scales(p.a)).empty();
 }
 
 // What the maps and 32-bit places can address.
@@ -243,7 +255,7 @@ SideView view_of(const MoveCall& call) {
     SideView view{};
     view.words = call.words;
     view.marks = call.codes_stay ? nullptr : call.marks;
-    view.passed = true;
+    view.boxed = true;
     view.word_stride = call.word_stride();
     view.mark_stride = call.blocks();
     view.step_stride = 1;
@@ -254,20 +266,19 @@ SideView view_of(const MoveCall& call) {
 }
 
 ProductArguments arguments_of(const GemmProblem& p, const Plan& plan, const MoveCall& a, const MoveCall& b) {
-    ProductArguments args{map_of(plan.a, a, kRankA, kHalfRows),
-                          map_of(plan.b, b, kRankB, kHalfColumns),
-                          map_of_words(a),
-                          view_of(a),
-                          view_of(b),
-                          p,
-                          {},
-                          tile_bands(p.n, kTileColumns, kMostBand),
-                          plan.a.stays,
-                          plan.b.stays,
-                          false,
-                          log2_of_step,
-                          0,
-                          1};
+    ProductArguments args{};
+    args.a_map = map_of(plan.a, a, kRankA, kHalfRows), args.b_map = map_of(plan.b, b, kRankB, kHalfColumns);
+    args.a = view_of(a), args.b = view_of(b);
+    if (!a.copies()) args.a_words = tensor_map(driver(), map_of_words(a.words, a.word_stride(), a.word_stride(), a.lines()));
+    args.problem = p;
+    args.bands = tile_bands(p.n, kTileColumns, kMostBand);
+    args.a_stays = plan.a.stays, args.b_stays = plan.b.stays;
+    args.step_log2 = log2_of_step;
+    args.lift = 1;
+    if (has_scales_of_128(p.a) && lie_so_for_boxes(p)) {
+        args.a.boxed = true;
+        args.a_words = tensor_map(driver(), map_of_scales(p.a));
+    }
     args.units = turn_units(args.bands);
     args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);
     args.units.at[kSourceScales] = uint32_t(p.a.units.scales);
@@ -275,8 +286,7 @@ ProductArguments arguments_of(const GemmProblem& p, const Plan& plan, const Move
     args.units.at[kRowwiseCodes] = p.grouping == Grouping::Contraction ? uint32_t(kBlock128) : uint32_t(p.d.group_unit);
     args.units.at[kColumnwiseCodes] =
         p.grouping == Grouping::Contraction ? uint32_t(p.b.units.codes) : uint32_t(kTileRows);  // codes of B, or marks
-    const int64_t element = find_format(p.d.format)->bits / 8;
-    args.wide = p.d.row_stride * element % 16 == 0 && reinterpret_cast<uintptr_t>(p.d.data) % 16 == 0;
+    describe_output(args);
     return args;
 }
 
