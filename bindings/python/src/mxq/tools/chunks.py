@@ -4,15 +4,14 @@ from typing import Any, List, NamedTuple
 
 import numpy
 
-from .. import amax, dequantize, quantize
-from .._parts import Part
-from .._qtensor import QTensor
+from .. import amax
 from .devices import Cpu, Device
 from .layouts import TILE_ROWS
 from .measure import Measure, not_finite
 from .plan import Step, fp8_source
 from .reader import Entry, read_into
 from .stored import Stored, typed
+from .weights import of_blocks, quantized
 from .writer import FileWriter
 
 
@@ -68,8 +67,7 @@ def _values(here: Cpu, source: Stored, first: int, last: int, host: Any, dtype: 
         return codes
     rows, cols = (first // 128, -(-last // 128)), source.shape[1]
     scales = _read(here, source.scales, rows[0], rows[1], -(-cols // 128), True, "scales").astype(numpy.float32)
-    q = QTensor.from_parts("fp8_e4m3", (last - first, cols), rowwise=(codes, here.on_device(scales)), scaling="128x128")
-    return dequantize(q, dtype, context=here.context)
+    return of_blocks(codes, here.on_device(scales), dtype, here.context)
 
 
 def chunk_amax(device: Device, step: Step, chunk: Chunk) -> float:
@@ -80,35 +78,21 @@ def chunk_amax(device: Device, step: Step, chunk: Chunk) -> float:
     return float(amax(x, step.layout.format, context=device.here.context)[0])
 
 
-def quantization_scale(amax: float) -> float:
-    """What FP8 with a scale of the tensor multiplies values by before they are rounded."""
-    with numpy.errstate(over="ignore"):  # of tiny values
-        scale = numpy.float32(448) / numpy.float32(amax) if 0 < amax < float("inf") else numpy.float32(1)
-    return float(min(scale, numpy.finfo(numpy.float32).max))
-
-
 def quantize_chunk(device: Device, step: Step, chunk: Chunk, amax: float, file: FileWriter, mode: str) -> Measure:
     """Quantizes a chunk and writes its codes and scales. amax: that of the tensor, if its scaling has one."""
     layout, here = step.layout, device.here
     assert layout is not None
     host = _codes(here, chunk.source, chunk.first, chunk.last)
     x = _values(here, chunk.source, chunk.first, chunk.last, host)
-    options: Any = {"amax": amax} if layout.format == "nvfp4" else {}
-    if layout.scaling == "tensor":
-        options = {"quantization_scale": quantization_scale(amax)}
-    made_parts = "columnwise" if step.transposed else "rowwise"
-    q = quantize(x, layout.format, scaling=layout.scaling, parts=made_parts, context=here.context, **options)
-    part = q.part(made_parts)
-    if step.transposed:  # its columnwise part is the rowwise part of the transpose
-        x = x.T
-        q = QTensor.from_parts(layout.format, tuple(x.shape), rowwise=Part(part.codes, part.scales), scaling=layout.scaling)
+    q = quantized(x, layout, amax, step.transposed, here.context)
+    part = q.part("rowwise")
     codes, scales = here.host(part.codes), here.host(part.scales)
     file.add_chunk(step.outputs[0].name, chunk.out_row * codes.nbytes // len(codes), codes)
     if layout.scaling != "tensor" or chunk.out_row == 0:
         tile = 128 if layout.scaling == "128x128" else 1
         file.add_chunk(step.outputs[1].name, -(-chunk.out_row // tile) * (scales.nbytes // len(scales)), scales)
     out = Measure(layout.format, layout.scaling)
-    out.add(here, x, q, mode, chunk.first)
+    out.add(here, x.T if step.transposed else x, q, mode, chunk.first)
     out.not_finite = not_finite(host)
     return out
 

@@ -108,17 +108,23 @@ def _note(source: Stored, recipe: Recipe, config: Dict[str, Any]) -> str:
     return layouts.unfit(layout, "BF16" if fp8_source(source) else source.codes.dtype, shape)
 
 
+def check_scales(source: Stored, scaled: bool, wanted: str) -> None:
+    """Refuses codes without the scales that belong to them. scaled: something says that there are scales."""
+    where, dtype = f"tensor {source.name!r}", source.codes.dtype
+    if source.scales is None and source.name.endswith(OTHERS):
+        refuse(source.codes.path, where, wanted, "integer quantization; dequantize it first")
+    named = dtype in ("U8", "I8") and source.name.endswith(".weight")
+    if source.scales is None and scaled and (dtype.startswith(_SCALED) or named):
+        refuse(source.codes.path, where, wanted, f"{dtype} without scales of a known name; dequantize it first")
+
+
 def _check(source: Stored, scaled: bool) -> None:
     """Refuses codes whose scales would lose their meaning. scaled: something says that there are scales."""
-    where, wanted = f"tensor {source.name!r}", "F32, F16, BF16, or FP8 with a scale for each 128x128"
-    dtype = source.codes.dtype
-    if source.scales is not None:
-        if not fp8_source(source):
-            refuse(source.codes.path, where, wanted, f"{source.format} {source.scaling} {source.convert}".strip())
-    elif source.name.endswith(OTHERS):
-        refuse(source.codes.path, where, wanted, "integer quantization; dequantize it first")
-    elif scaled and (dtype.startswith(_SCALED) or dtype in ("U8", "I8") and source.name.endswith(".weight")):
-        refuse(source.codes.path, where, wanted, f"{dtype} without scales of a known name; dequantize it first")
+    wanted = "F32, F16, BF16, or FP8 with a scale for each 128x128"
+    if source.scales is not None and not fp8_source(source):
+        found = f"{source.format} {source.scaling} {source.convert}".strip()
+        refuse(source.codes.path, f"tensor {source.name!r}", wanted, found)
+    check_scales(source, scaled, wanted)
 
 
 def _cut(source: Stored, entry: Entry, number: int) -> Entry:
@@ -182,11 +188,21 @@ def _plain(source: Stored, note: str) -> Step:
     return Step(source.name, source.shape, (source,), None, note, [Output(source.name, source.codes.dtype, source.shape)])
 
 
-def _steps(checkpoint: Checkpoint, recipe: Recipe) -> List[Step]:
-    """The steps for all tensors, in the order of the files."""
+def _check_names(steps: Sequence[Step]) -> None:
+    """Refuses a tensor that a name of the output would replace."""
+    names: Dict[str, str] = {}
+    for step in steps:
+        for output in step.outputs:
+            if output.name in names:
+                found = f"it from {names[output.name]!r}, too"
+                refuse(step.sources[0].codes.path, f"tensor {step.name!r}", f"{output.name!r} once in the output", found)
+            names[output.name] = step.name
+
+
+def steps_of(checkpoint: Checkpoint, recipe: Recipe, config: Dict[str, Any]) -> List[Step]:
+    """The steps for all tensors, in the order of the files. config: the content of config.json."""
     out: List[Step] = []
     stacks: Dict[str, Dict[int, Stored]] = {}
-    config = read_config(checkpoint)
     quantized = is_quantized(config)
     modules = {name.rpartition(".")[0] for name in checkpoint.entries if "scale" in name.rpartition(".")[2]}
     for source in find(checkpoint):
@@ -202,7 +218,9 @@ def _steps(checkpoint: Checkpoint, recipe: Recipe) -> List[Step]:
         else:
             transposed = recipe.layout.rank == 3
             out.append(_quantized(source.name, source.shape, matrices(source), recipe, transposed))
-    return out + [_stacked(experts, name, recipe) for name, experts in stacks.items()]
+    out += [_stacked(experts, name, recipe) for name, experts in stacks.items()]
+    _check_names(out)
+    return out
 
 
 def plain_modules(steps: Sequence[Step]) -> List[str]:
@@ -231,22 +249,11 @@ def _reasons(steps: Sequence[Step]) -> str:
 
 
 def plan(checkpoint: Checkpoint, recipe: Recipe) -> Dict[str, List[Step]]:
-    """The steps for each file. A tensor that a name of the output would replace is refused."""
+    """The steps for each file."""
+    every = steps_of(checkpoint, recipe, read_config(checkpoint))
     out: Dict[str, List[Step]] = {file.path.name: [] for file in checkpoint.files}
-    names: Dict[str, str] = {}
-    for step in _steps(checkpoint, recipe):
-        path = step.sources[0].codes.path
-        for output in step.outputs:
-            if output.name in names:
-                refuse(
-                    path,
-                    f"tensor {step.name!r}",
-                    f"{output.name!r} once in the output",
-                    f"it from {names[output.name]!r}, too",
-                )
-            names[output.name] = step.name
-        out[path.name].append(step)
-    every = [step for steps in out.values() for step in steps]
+    for step in every:
+        out[step.sources[0].codes.path.name].append(step)
     if not any(step.layout for step in every):
         wanted = f"a weight named {' or '.join(recipe.include)} that fits the layout"
         refuse(checkpoint.folder, "tensors", wanted, _reasons(every))

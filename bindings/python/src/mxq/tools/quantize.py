@@ -13,6 +13,7 @@ from .measure import Measure
 from .other_files import copy_other_files
 from .plan import Recipe, Step, fp8_source, plain_modules, plan, recipe
 from .reader import Checkpoint, File, open_checkpoint, read_config, without_quantization
+from .weights import needs_amax, used_amax
 from .writer import FileWriter, Folder, write_json
 
 __all__ = ["PAGE", "REPORT", "recipe", "run"]
@@ -47,14 +48,14 @@ class _Work:
     def begin(self, step: Step) -> None:
         """Starts what must be known of a tensor before any of it is quantized."""
         layout = step.layout
-        if layout is None or not (layout.format == "nvfp4" or layout.scaling == "tensor") or step.group in self._amaxes:
+        if layout is None or not needs_amax(layout) or step.group in self._amaxes:
             return
         members = self._groups[step.group]
         self._amaxes[step.group] = [self._submit(chunk_amax, one, chunk) for one in members for chunk in self._chunks(one)]
 
     def _amax(self, step: Step) -> float:
         found = max((future.result() for future in self._amaxes.get(step.group, [])), default=0.0)
-        return layouts.power_of_two_amax(found) if step.layout and step.layout.format == "nvfp4" else found
+        return used_amax(step.layout, found) if step.layout else found
 
     def stop(self) -> None:
         """Waits for the chunks that threads are at, and leaves out the others."""

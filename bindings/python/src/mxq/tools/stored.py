@@ -1,16 +1,17 @@
 """Finds quantized tensors in checkpoints by the names and types that layouts give them, and loads them as they are."""
 
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import numpy
 
 from .._parts import Part
 from .._qtensor import QTensor
+from .._verbs import convert
 from .reader import Checkpoint, Entry, read_bytes, refuse
 
 Shape = Tuple[int, ...]
 PLAIN = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
-_WIDTHS = {"U8": "uint8", "F8_E4M3": "uint8", "F8_E8M0": "uint8", "I8": "uint8"}
+_WIDTHS = {"U8": "uint8", "F8_E4M3": "uint8", "F8_E8M0": "uint8", "I8": "uint8", "F4": "uint8"}
 
 
 class Stored(NamedTuple):
@@ -176,22 +177,32 @@ def array(entry: Entry) -> Any:
     return typed(entry, read_bytes(entry)).reshape(entry.shape)
 
 
-def _bytes(entry: Entry, shape: Shape) -> Any:
-    return read_bytes(entry).reshape(shape)
+def _elements(entry: Entry) -> Any:
+    """The elements of a tensor of a file, in one dimension."""
+    return typed(entry, read_bytes(entry))
 
 
-def _decode_scale(entry: Entry, divides: bool) -> Any:
+def floats(entry: Entry, elements: Any) -> Any:
+    """Elements of F32, BF16 or F16 as F32, in one dimension."""
+    flat = elements.reshape(-1)
+    return flat if entry.dtype == "F32" else convert(flat.reshape(1, -1), "float32").reshape(-1)
+
+
+def _decode_scale(entry: Entry, elements: Any, divides: bool) -> float:
     """What multiplies the block scales of NVFP4."""
-    scale = array(entry).astype("float32").reshape(1)
+    scale = numpy.float32(float(elements[0]))
     with numpy.errstate(all="ignore"):
         decode = numpy.float32(1) / scale if divides else scale
-    if not (numpy.isfinite(scale[0]) and 0 <= decode[0] < numpy.inf):
-        refuse(entry.path, f"tensor {entry.name!r}", "a finite global scale above 0", scale[0])
-    return decode
+    if not (numpy.isfinite(scale) and 0 <= decode < numpy.inf):
+        refuse(entry.path, f"tensor {entry.name!r}", "a finite global scale above 0", scale)
+    return float(decode)
 
 
-def load(stored: Stored) -> QTensor:
-    """A quantized tensor around the bytes of the file. FP8 scales in BF16 or F16 are widened, which is exact."""
+def load(stored: Stored, read: Callable[[Entry], Any] = _elements) -> QTensor:
+    """A quantized tensor around the bytes of the file. FP8 scales in BF16 or F16 are widened, which is exact.
+
+    read: gives the elements of a tensor in one dimension, those of 8 bits and less as bytes.
+    """
     if stored.scales is None or (stored.convert and "widened" not in stored.convert):
         refuse(
             stored.codes.path,
@@ -201,22 +212,28 @@ def load(stored: Stored) -> QTensor:
         )
     shape, fp8 = stored.shape, stored.format == "fp8_e4m3"
     width = shape[-1] // 2 if stored.format in ("mxfp4", "nvfp4") else shape[-1]
-    codes = _bytes(stored.codes, (*shape[:-1], width))
-    scales = array(stored.scales).astype("float32").reshape(-1) if fp8 else array(stored.scales)
+    codes, scales = read(stored.codes).reshape(*shape[:-1], width), read(stored.scales)
+    scales = floats(stored.scales, scales) if fp8 else scales.reshape(stored.scales.shape)
     if stored.scaling in ("128x128", "1x128"):
         scales = scales.reshape(*shape[:-2], _up(shape[-2], 128) if stored.scaling == "128x128" else shape[-2], -1)
-    decode = None if stored.global_scale is None else _decode_scale(stored.global_scale, stored.divides)
+    above = stored.global_scale
+    decode = None if above is None else _decode_scale(above, read(above), stored.divides)
     return QTensor.from_parts(stored.format, shape, rowwise=Part(codes, scales, decode_scale=decode), scaling=stored.scaling)
+
+
+def as_named(stored: Stored, q: QTensor) -> QTensor:
+    """The tensor with rows and columns as the plain tensor of this name has them."""
+    if not stored.transposed:
+        return q
+    part, (*experts, rows, cols) = q.part("rowwise"), q.shape
+    return QTensor.from_parts(q.format, (*experts, cols, rows), columnwise=(part.codes, part.scales), scaling=q.scaling)
 
 
 def values(stored: Stored) -> Any:
     """The values as float32, rows and columns as the plain tensor of this name has them."""
-    from .. import convert
-
     if stored.scales is None:
         plain = array(stored.codes)
         if plain.dtype == numpy.float32:
             return plain
         return convert(plain.reshape(1, -1), "float32").reshape(plain.shape)
-    out = load(stored).dequantize("float32")
-    return out.swapaxes(-1, -2) if stored.transposed else out
+    return as_named(stored, load(stored)).dequantize("float32")
