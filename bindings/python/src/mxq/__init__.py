@@ -20,13 +20,15 @@ from ._log import set_log_callback
 from ._matmul import grouped_matmul, matmul
 from ._parts import Part
 from ._qtensor import QTensor, Transposed
+from ._state import dequantize_state_dict, quantize_state_dict, recipe
 from ._transformer_engine import from_transformer_engine, to_transformer_engine
 from ._verbs import amax, convert, dequantize, quantize, requantize
 
 __all__ = [
     "Context", "Error", "Groups", "Padded", "Part", "Plan", "QTensor", "Transposed", "amax", "build", "convert", "dequantize",
-    "from_transformer_engine", "grouped_matmul", "matmul", "pad_groups", "plan", "quantize", "requantize", "set_log_callback", "swizzle",
-    "to_transformer_engine", "unpad_groups", "unswizzle", "version",
+    "dequantize_state_dict", "from_transformer_engine", "grouped_matmul", "matmul", "pad_groups", "plan", "quantize",
+    "quantize_state_dict", "recipe", "requantize", "set_log_callback", "swizzle", "to_transformer_engine", "unpad_groups",
+    "unswizzle", "version",
 ]
 __version__ = version()
 
