@@ -13,6 +13,7 @@ the library refuses is an mxq.Error with its message.
 from . import _matmul, _operators, _verbs
 from ._call import Plan, plan
 from ._context import Context
+from ._gguf import from_gguf
 from ._groups import Groups, Padded
 from ._layouts import pad_groups, swizzle, unpad_groups, unswizzle
 from ._library import Error, build, version
@@ -26,7 +27,7 @@ from ._verbs import amax, convert, dequantize, quantize, requantize
 
 __all__ = [
     "Context", "Error", "Groups", "Padded", "Part", "Plan", "QTensor", "Transposed", "amax", "build", "convert", "dequantize",
-    "dequantize_state_dict", "from_transformer_engine", "grouped_matmul", "matmul", "pad_groups", "plan", "quantize",
+    "dequantize_state_dict", "from_gguf", "from_transformer_engine", "grouped_matmul", "matmul", "pad_groups", "plan", "quantize",
     "quantize_state_dict", "recipe", "requantize", "set_log_callback", "swizzle", "to_transformer_engine", "unpad_groups",
     "unswizzle", "version",
 ]

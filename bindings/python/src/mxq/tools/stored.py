@@ -101,8 +101,9 @@ def _scaling(format: str, shape: Shape, scales: Entry) -> Tuple[str, str]:
     wanted = (*shape[:-1], _up(shape[-1], width))
     if scales.shape == wanted:
         return lines, ""
-    if format == "mxfp8_e4m3" and scales.shape == (*shape[:-2], _up(shape[-2], 128), _up(shape[-1], 128)):
-        return "128x128", ""
+    for tile in (128, 32) if format == "mxfp8_e4m3" else ():
+        if scales.shape == (*shape[:-2], _up(shape[-2], tile), _up(shape[-1], tile)):
+            return f"{tile}x{tile}", ""
     return lines, f"scales have shape {list(scales.shape)}, not {list(wanted)}: padded or swizzled"
 
 
