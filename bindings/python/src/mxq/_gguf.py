@@ -44,7 +44,8 @@ def from_gguf(blocks: Any, shape: Sequence[int], format: str = "mxfp4", *, decod
     if len(lead) not in (1, 2) or cols % layout.elements:
         raise Error(f"shape is {tuple(shape)}, expected 2 or 3 sizes, the last a multiple of {layout.elements}: a row has whole blocks")
     if memory.dtype != "uint8" or count(memory.shape) != wanted:
-        raise Error(f"blocks has {count(memory.shape)} elements of {memory.dtype}, expected {wanted} bytes (uint8) for {format} {tuple(shape)}")
+        found = f"{count(memory.shape)} elements of {memory.dtype}"
+        raise Error(f"blocks has {found}, expected {wanted} bytes (uint8) for {format} {tuple(shape)}")
     rows = blocks.reshape(*lead, cols // layout.elements, layout.nbytes)
     packed = rows[..., layout.scales :].reshape(*lead, cols // layout.group, layout.group // 2)
     even, odd, half = packed[..., 0::2], packed[..., 1::2], layout.group // 4
