@@ -346,6 +346,8 @@ GroupCase group_case(const FormatCase& f) {
 
 const auto e4m3 = CUDA_R_8F_E4M3;
 const FormatCase mx_groups{mxfp8(), mxfp8(), blackwell, e4m3, e4m3, 2, 2, true};
+const FormatCase square_groups{
+    mxfp8(), testing::spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_32X32), blackwell, e4m3, e4m3, 2, 2, true};
 const FormatCase nv_groups{nvfp4(), nvfp4(), blackwell, CUDA_R_4F_E2M1, CUDA_R_4F_E2M1, 1, 1, true};
 const FormatCase bf16_groups{bf16(), bf16(), hopper, CUDA_R_16BF, CUDA_R_16BF, -1, -1, false};
 FormatCase tensor_groups(int where, int32_t mode) {
@@ -365,6 +367,7 @@ TEST_CASE("cublaslt recorder: groups of rows") {
             ran++;
         };
         check({mx_groups}, group_case(mx_groups));
+        check({square_groups}, group_case(square_groups));
         check({nv_groups}, group_case(nv_groups));
         GroupCase per_group = group_case(nv_groups);
         per_group.per_group = true;
@@ -383,7 +386,7 @@ TEST_CASE("cublaslt recorder: groups of rows") {
         wide.d = MXQ_FORMAT_F32, wide.accumulate = true;
         check({wide_groups}, wide);
     }
-    CHECK(ran == 19);
+    CHECK(ran == 21);
 }
 
 // Strides of factors count where there are more groups than one: a single group has plain pointers.
@@ -401,6 +404,7 @@ TEST_CASE("cublaslt recorder: groups along the contraction") {
         check_grouped(by_contraction(c), machine(e.format.machine, newest_groups[e.format.machine >= blackwell]), e, 384, 256, 128);
     };
     check({mx_groups}, group_case(mx_groups));
+    check({square_groups}, group_case(square_groups));
     GroupCase nv = group_case(nv_groups);
     nv.a_columnwise = nv.b_columnwise = 32, nv.per_group = true;
     check({nv_groups, true}, nv);
