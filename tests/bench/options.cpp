@@ -41,8 +41,8 @@ Operands of products
   --exact                 exact products alone
   --bias                  a bias of D's format is added, for each group one
   --add                   the product is added to D (a beta of 1)
-  --peer NAME             in turns with it: sgemm (OpenBLAS, CPU), bf16 (the same cuBLASLt), cublaslt (a bare call); of
-                          quantize: experts (a call for each)
+  --peer NAME             in turns with it: sgemm (OpenBLAS, CPU), bf16 (cuBLASLt, or else the library), cublaslt (a bare
+                          call); of quantize: experts (a call for each)
 Of both
   --scaling LIST          of quantized operands whose FORMAT has none
   --swizzled              scales swizzled; no (default), yes or both as a list
