@@ -473,18 +473,20 @@ const std::vector<int64_t> ragged{100, 100, 129, 256};  // 100, 0, 29, 127 rows
 
 }  // namespace
 
-TEST_CASE("cublaslt group entry: groups of rows, MXFP8") {
-    GroupCase c = group_case(mx_groups);
-    c.d_alignment = 8;
-    const GroupedCall call{by_rows(c), {}, 2};
-    const auto groups = walk(call, ragged);
-    // 512 codes and 16 scales a line: 4 tiles of 512 bytes for 128 lines. A weight: 384 lines, 3 x 4 tiles.
-    const int64_t starts[] = {0, 100, 100, 129}, group_tiles[] = {0, 1, 1, 2};
-    const int64_t d_rows[] = {0, 104, 104, 136}, rows[] = {100, 0, 29, 127};
-    for (int64_t g = 0; g < 4; g++)
-        check_entry(entry_of_group(call, groups[g].first, groups[g].second, groups[g].rows),
-                     {at(b_rows + g * 384 * 512), at(a_rows + starts[g] * 512), at(b_row_scales + g * 12 * 512),
-                      at(a_row_scales + group_tiles[g] * 4 * 512), at(d_data + d_rows[g] * 384 * 2), 384, rows[g], 512});
+TEST_CASE("cublaslt group entry: groups of rows, MXFP8 with weights in 1x32 and 32x32") {
+    for (const FormatCase& format : {mx_groups, square_groups}) {
+        GroupCase c = group_case(format);
+        c.d_alignment = 8;
+        const GroupedCall call{by_rows(c), {}, 2};
+        const auto groups = walk(call, ragged);
+        // 512 codes and 16 scales a line: 4 tiles of 512 bytes for 128 lines. A weight: 384 lines, 3 x 4 tiles.
+        const int64_t starts[] = {0, 100, 100, 129}, group_tiles[] = {0, 1, 1, 2};
+        const int64_t d_rows[] = {0, 104, 104, 136}, rows[] = {100, 0, 29, 127};
+        for (int64_t g = 0; g < 4; g++)
+            check_entry(entry_of_group(call, groups[g].first, groups[g].second, groups[g].rows),
+                         {at(b_rows + g * 384 * 512), at(a_rows + starts[g] * 512), at(b_row_scales + g * 12 * 512),
+                          at(a_row_scales + group_tiles[g] * 4 * 512), at(d_data + d_rows[g] * 384 * 2), 384, rows[g], 512});
+    }
 }
 
 TEST_CASE("cublaslt group entry: groups of rows, 1x128 by 128x128 with packed scales") {
