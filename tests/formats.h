@@ -46,6 +46,18 @@ inline bool is_square(const oracle::Spec& spec) { return oracle::tile_of(spec.sc
 // Return whether the format and scaling take stochastic rounding, or a Hadamard transform.
 inline bool takes_stochastic(const oracle::Spec& spec) { return is_e2m1(spec) && spec.scaling != MXQ_SCALING_ROW; }
 inline bool takes_hadamard(const oracle::Spec& spec) { return takes_stochastic(spec) && !is_square(spec); }
+// Returns a format with each option that has kernels of its own.
+inline std::vector<oracle::Spec> ways_of(const oracle::Spec& spec) {
+    std::vector<oracle::Spec> ways{spec};
+    if (!takes_stochastic(spec)) return ways;
+    ways.push_back(spec);
+    ways.back().stochastic = true;
+    ways.back().seed = 7;
+    if (is_nvfp4(spec)) ways.push_back(spec), ways.back().four_over_six = MXQ_FOUR_OVER_SIX_MSE;
+    if (takes_hadamard(spec)) ways.push_back(spec), ways.back().hadamard = MXQ_PART_ROWWISE;
+    return ways;
+}
+
 // Returns the least columnwise alignment of groups.
 inline int64_t least_columnwise(const oracle::Spec& spec) {
     const int64_t width = oracle::tile_of(spec.scaling).width;

@@ -1,5 +1,7 @@
 #include "call.h"
 
+#include "layer.h"
+
 namespace {
 
 struct Descriptions {
@@ -38,6 +40,7 @@ Descriptions describe_conversion(const Case& c, const Groups* groups) {
         (c.verb == "swizzle_scales" ? out : in).swizzled = true;
         out.with_codes = false;
     }
+    out.padded_groups = c.padded_groups;
     out.delayed = c.has_option("delayed");
     out.hadamard = c.has_option("hadamard");
     out.with_amax = c.verb == "amax";
@@ -94,6 +97,7 @@ Handle<mxq_quantize_options> quantize_options(const Library& library, const Case
             options.get(), static_cast<uint64_t*>(operands.seed_offset.get()), 2 * sizeof(uint64_t)));
     if (c.has_option("four_over_six_mae")) set(library->quantize_options_set_four_over_six, MXQ_FOUR_OVER_SIX_MAE);
     if (c.has_option("four_over_six_mse")) set(library->quantize_options_set_four_over_six, MXQ_FOUR_OVER_SIX_MSE);
+    if (c.rounding != MXQ_SCALE_ROUNDING_RCEIL) set(library->quantize_options_set_scale_rounding, c.rounding);
     if (makes_nvfp4(c)) set(library->quantize_options_set_compute_amax, c.has_option("compute_amax"));
     if (!c.implementation.empty()) set(library->quantize_options_set_implementation, c.implementation.c_str());
     return options;
@@ -146,8 +150,10 @@ Operands Operands::make(Device& device, const Library& library, const Case& c) {
                  c.product() ? random_operand(device, library, of.second) : Operand(device, library, of.second),
                  {},
                  {},
-                 nullptr};
+                 nullptr,
+                 {}};
     if (of.d) out.d.emplace(device, library, *of.d);
+    for (const Case& other : layer_calls(c)) out.others.push_back({other, make(device, library, other)});
     if (c.bias) out.bias = random_operand(device, library, describe(c.d, {std::max(c.groups, 1), c.size.n}));
     if (c.has_option("stochastic")) {
         const uint64_t seed_offset[] = {1234, 5678};
@@ -172,6 +178,11 @@ Work work_of(const Library& library, const Case& c, const Operands& operands) {
         work.bytes_touched = work.bytes();
         if (c.add) work.bytes_read += work.bytes_written;
         work.operations = 2.0 * double(c.size.m) * double(c.size.n) * double(c.size.k);
+        for (const LayerCall& other : operands.others) {
+            const Work more = work_of(library, other.c, other.operands);
+            work.bytes_read += more.bytes_read, work.bytes_written += more.bytes_written;
+            work.bytes_touched += more.bytes_touched, work.operations += more.operations;
+        }
         return work;
     }
     const Bytes in = bytes_read(library, first), out = bytes_written(library, second);
@@ -183,7 +194,9 @@ Work work_of(const Library& library, const Case& c, const Operands& operands) {
     return work;
 }
 
-Prepared prepare(Device& device, const Library& library, const Case& c, const Operands& operands) {
+namespace {
+
+Prepared prepare_one(Device& device, const Library& library, const Case& c, const Operands& operands) {
     using Tensor = std::shared_ptr<mxq_tensor>;
     const Tensor first = operands.first.tensor(library), second = operands.second.tensor(library);
     mxq_context* const context = library.context();
@@ -191,7 +204,7 @@ Prepared prepare(Device& device, const Library& library, const Case& c, const Op
     if (c.product()) {
         const Tensor d = operands.d->tensor(library);
         const std::shared_ptr<mxq_gemm_options> options = gemm_options(library, c, operands);
-        const bool grouped = c.verb == "grouped_gemm";
+        const bool grouped = c.verb != "gemm";
         const auto query = grouped ? library->grouped_gemm_query : library->gemm_query;
         const auto verb = grouped ? library->grouped_gemm : library->gemm;
         return prepare_with(
@@ -209,4 +222,16 @@ Prepared prepare(Device& device, const Library& library, const Case& c, const Op
         [=, verb = verb](void* workspace, uint64_t bytes) {
             return verb(context, options.get(), first.get(), second.get(), workspace, bytes, stream);
         });
+}
+
+}  // namespace
+
+Prepared prepare(Device& device, const Library& library, const Case& c, const Operands& operands) {
+    Prepared out = prepare_one(device, library, c, operands);
+    for (const LayerCall& other : operands.others) {
+        const Prepared next = prepare(device, library, other.c, other.operands);
+        out.call = [before = out.call, call = next.call] { before(), call(); };
+        out.query_and_call = [before = out.query_and_call, call = next.query_and_call] { before(), call(); };
+    }
+    return out;
 }

@@ -14,16 +14,25 @@ struct Work {
     double bytes() const { return bytes_read + bytes_written; }
 };
 
+struct LayerCall;
+
 struct Operands {
     std::shared_ptr<Groups> groups;  // null: none
     Operand first, second;           // input and output; A and B
     std::optional<Operand> d, bias;
     std::shared_ptr<void> seed_offset;  // of stochastic rounding
+    std::vector<LayerCall> others;      // of a layer: its calls but the product of its outputs
 
     // Made by the library; any other can work on them.
     static Operands make(Device& device, const Library& library, const Case& c);
     // These with another second operand; all else they share.
     Operands with_second(Operand other) const;
+};
+
+// A call of a layer, on operands of its own.
+struct LayerCall {
+    Case c;
+    Operands operands;
 };
 
 Work work_of(const Library& library, const Case& c, const Operands& operands);

@@ -9,6 +9,7 @@ namespace {
 
 const char* const conversion_tail = " parts swizzled scope shape experts groups alignment implementation";
 const char* const product_options = "a b d transpose swizzled scope size exact bias add implementation peer rotate";
+const char* const layer_options = "a b d scope size exact implementation peer groups";
 
 struct VerbRow {
     const char* name;
@@ -17,16 +18,18 @@ struct VerbRow {
 };
 
 const VerbRow verb_rows[] = {
-    {"quantize", std::string("from to option") + conversion_tail, "bf16", "mxfp8_e4m3"},
-    {"requantize", std::string("from from-part to option") + conversion_tail, "mxfp8_e4m3", "mxfp8_e4m3"},
+    {"quantize", std::string("from to option rounding peer") + conversion_tail, "bf16", "mxfp8_e4m3"},
+    {"requantize", std::string("from from-part to option rounding") + conversion_tail, "mxfp8_e4m3", "mxfp8_e4m3"},
     {"dequantize", std::string("from to") + conversion_tail, "mxfp8_e4m3", "bf16"},
     {"amax", std::string("from to option") + conversion_tail, "bf16", "nvfp4"},
-    {"pad_groups", std::string("from") + conversion_tail, "bf16", ""},
-    {"unpad_groups", std::string("from") + conversion_tail, "bf16", ""},
+    {"pad_groups", std::string("from padded-groups") + conversion_tail, "bf16", ""},
+    {"unpad_groups", std::string("from padded-groups") + conversion_tail, "bf16", ""},
     {"swizzle_scales", "from parts scope shape experts groups alignment implementation", "mxfp8_e4m3", ""},
     {"unswizzle_scales", "from parts scope shape experts groups alignment implementation", "mxfp8_e4m3", ""},
     {"gemm", product_options, "", ""},
     {"grouped_gemm", std::string(product_options) + " groups alignment", "", ""},
+    {"forward", layer_options, "", ""},
+    {"training", layer_options, "", ""},
 };
 
 const std::vector<std::string> everywhere = {"graph", "host"};
@@ -56,7 +59,8 @@ using Choice = std::map<std::string, std::string>;
 
 std::string default_of(const VerbRow& verb, const std::string& option, const Choice& choice, bool cuda) {
     const std::string name = verb.name;
-    const bool moves_groups = name == "pad_groups" || name == "unpad_groups", grouped = name == "grouped_gemm";
+    const bool moves_groups = name == "pad_groups" || name == "unpad_groups";
+    const bool grouped = name == "grouped_gemm" || name == "forward" || name == "training";
     const auto mode = choice.find("host");
     const bool host = mode != choice.end() && mode->second == "yes";
     if (option == "from") return verb.from;
@@ -74,6 +78,7 @@ std::string default_of(const VerbRow& verb, const std::string& option, const Cho
     if (option == "experts") return "0";
     if (option == "scope") return "tensor";
     if (option == "option" || option == "peer") return "none";
+    if (option == "rounding") return "rceil";
     if (option == "implementation") return "";
     return "no";
 }
@@ -102,6 +107,9 @@ int choose(const std::string& option, const std::string& value, const std::vecto
     throw std::runtime_error("--" + option + " takes" + all + ", got " + value);
 }
 
+// MXQ_SCALE_ROUNDING_* from 1 on.
+const std::vector<std::string> rounding_names = {"floor", "ceil", "even", "rceil"};
+
 std::string part_name(int32_t parts) { return split("rowwise columnwise both", ' ')[size_t(parts) - 1]; }
 
 std::string name_of(const Case& c) {
@@ -116,12 +124,16 @@ std::string name_of(const Case& c) {
     else if (c.verb == "amax")
         out = from + " for " + text(c.to) + " " + parts;
     else if (c.product())
-        out = std::string(c.transpose_a == MXQ_TRANSPOSE_T ? "t" : "n") + (c.transpose_b == MXQ_TRANSPOSE_T ? "t " : "n ") +
+        out = (c.layer() ? ""
+                         : std::string(c.transpose_a == MXQ_TRANSPOSE_T ? "t" : "n") +
+                               (c.transpose_b == MXQ_TRANSPOSE_T ? "t " : "n ")) +
               from + " x " + text(c.to) + " to " + text(c.d);
     else
         out = c.from.format->plain() ? from : from + " " + parts;
     for (const std::string& option : c.options) out += ", " + option;
     if (c.swizzled) out += ", swizzled";
+    if (c.rounding != MXQ_SCALE_ROUNDING_RCEIL) out += ", " + rounding_names[size_t(c.rounding) - 1];
+    if (c.padded_groups) out += ", starts and ends";
     if (c.per_expert) out += ", a scale a group";
     if (c.exact) out += ", exact";
     if (c.bias) out += ", bias";
@@ -144,6 +156,12 @@ void read_common(Case& c, const Choice& choice) {
         throw std::runtime_error("--graph, --host and --rotate are ways to take one time: choose one");
     c.mode = yes("graph") ? Mode::Graph : yes("host") ? Mode::Host : yes("rotate") ? Mode::Rotate : Mode::Turns;
     c.swizzled = yes("swizzled"), c.exact = yes("exact"), c.bias = yes("bias"), c.add = yes("add");
+    c.padded_groups = yes("padded-groups");
+    c.rounding =
+        value("rounding").empty() ? MXQ_SCALE_ROUNDING_RCEIL : choose("rounding", value("rounding"), rounding_names) + 1;
+    c.peer = value("peer").empty() ? "none" : value("peer");
+    if (c.peer != "none" && c.mode != Mode::Turns)
+        throw std::runtime_error("a --peer is measured in turns: no --graph, --host or --rotate");
     c.per_expert = choose("scope", value("scope"), {"tensor", "expert"}) == 1;
     c.implementation = value("implementation");
     c.groups = value("groups").empty() ? 0 : int(numbers("groups", value("groups"), 1)[0]);
@@ -153,16 +171,15 @@ void read_common(Case& c, const Choice& choice) {
 }
 
 void read_product(Case& c, const Choice& choice) {
-    const int transpose = choose("transpose", choice.at("transpose"), {"nn", "nt", "tn", "tt"});
+    const int transpose = c.layer() ? 1 : choose("transpose", choice.at("transpose"), {"nn", "nt", "tn", "tt"});
     c.transpose_a = transpose & 2 ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N;
     c.transpose_b = transpose & 1 ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N;
     c.from = parse_quantization(choice.at("a"));
     c.to = parse_quantization(choice.at("b"));
     c.d = parse_quantization(choice.at("d"));
-    c.peer = choice.at("peer");
-    choose("peer", c.peer, {"none", "sgemm", "bf16", "cublaslt"});
-    if (c.peer != "none" && c.mode != Mode::Turns)
-        throw std::runtime_error("a --peer is measured in turns: no --graph, --host or --rotate");
+    choose("peer", c.peer,
+           c.layer() ? std::vector<std::string>{"none", "bf16"}
+                     : std::vector<std::string>{"none", "sgemm", "bf16", "cublaslt"});
     if ((c.bias || c.add) && (c.peer == "sgemm" || c.peer == "cublaslt"))
         throw std::runtime_error("--peer " + c.peer + " has no bias and adds to nothing");
     const auto size = numbers("size", choice.at("size"), 3);
@@ -184,6 +201,9 @@ void read_conversion(Case& c, const Choice& choice) {
     c.shape_text = (c.shape.experts ? choice.at("experts") + "x" : "") + choice.at("shape");
     if (choice.count("option") && choice.at("option") != "none") c.options = split(choice.at("option"), '+');
     for (const std::string& option : c.options) choose("option", option, names);
+    choose("peer", c.peer, {"none", "experts"});
+    if (c.peer != "none" && c.shape.experts == 0)
+        throw std::runtime_error("--peer experts is a call for each expert: it needs --experts");
     if (c.verb == "dequantize" && c.parts == 3)
         throw std::runtime_error("dequantize reads one part: --parts rowwise or columnwise");
 }
@@ -297,7 +317,7 @@ bool is_case_option(const std::string& name) {
 }
 
 bool is_flag(const std::string& name) {
-    return contains({"swizzled", "exact", "bias", "add", "graph", "host", "rotate"}, name);
+    return contains({"swizzled", "exact", "bias", "add", "padded-groups", "graph", "host", "rotate"}, name);
 }
 
 std::vector<std::string> split(const std::string& text, char separator) {

@@ -31,11 +31,15 @@ struct Case {
     int groups;  // 0: none
     int32_t rowwise_alignment, columnwise_alignment;
     bool swizzled, per_expert, exact, bias, add;
+    bool padded_groups;                // pad_groups and unpad_groups write starts and ends
+    int32_t rounding;                  // of MX scales, MXQ_SCALE_ROUNDING_*
     std::vector<std::string> options;  // of quantize, requantize and amax
     std::string implementation;        // "": the best
-    std::string peer;                  // of a product: none, sgemm, bf16, cublaslt
+    std::string peer;                  // none; of a product sgemm, bf16, cublaslt; of quantize experts
 
-    bool product() const { return verb == "gemm" || verb == "grouped_gemm"; }
+    // A grouped linear layer from tokens and weights that are not quantized: its output, and both gradients too.
+    bool layer() const { return verb == "forward" || verb == "training"; }
+    bool product() const { return verb == "gemm" || verb == "grouped_gemm" || layer(); }
     bool has_option(const char* name) const;
 };
 

@@ -14,11 +14,12 @@
     X(context_create) X(context_destroy) X(context_description) X(context_cublaslt)                                        \
     X(tensor_create_2d) X(tensor_create_3d) X(tensor_destroy) X(tensor_set_scaling) X(tensor_set_swizzled)                 \
     X(tensor_set_data) X(tensor_set_part) X(tensor_set_groups) X(tensor_set_group_alignment) X(tensor_set_amax)            \
+    X(tensor_set_padded_groups)                                                                                            \
     X(tensor_set_quantization_scale) X(tensor_set_scope) X(tensor_set_hadamard)                                            \
     X(tensor_required_bytes) X(tensor_required_amax_bytes)                                                                 \
     X(quantize_options_create) X(quantize_options_destroy) X(quantize_options_set_four_over_six)                           \
     X(quantize_options_set_stochastic_rounding) X(quantize_options_set_compute_amax)                                       \
-    X(quantize_options_set_implementation)                                                                                 \
+    X(quantize_options_set_implementation) X(quantize_options_set_scale_rounding)                                          \
     X(gemm_options_create) X(gemm_options_destroy) X(gemm_options_set_transpose) X(gemm_options_set_exact_products)        \
     X(gemm_options_set_implementation) X(gemm_options_set_bias) X(gemm_options_set_beta)                                   \
     X(plan_implementation) X(plan_workspace_bytes) X(plan_destroy)                                                         \

@@ -133,6 +133,10 @@ Operand::Operand(Device& device, const Library& library, const Description& desc
     const auto tensor = bare_tensor(library, description);
     for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE})
         if (description.has(part)) allocate_part(device, library, tensor.get(), part);
+    if (description.padded_groups) {
+        const size_t bytes = description.groups->ends.size() * sizeof(int32_t);
+        starts_ = device.allocate(bytes), ends_ = device.allocate(bytes);
+    }
     if (!description.delayed) return;
     const int64_t matrices =
         description.groups ? int64_t(description.groups->ends.size()) : std::max<int64_t>(1, description.shape.experts);
@@ -153,6 +157,12 @@ void Operand::allocate_part(Device& device, const Library& library, mxq_tensor* 
 
 Handle<mxq_tensor> Operand::tensor(const Library& library) const {
     auto tensor = bare_tensor(library, description_);
+    if (starts_) {
+        const size_t bytes = description_.groups->ends.size() * sizeof(int32_t);
+        library.check(library->tensor_set_padded_groups(
+            tensor.get(), description_.has(MXQ_PART_ROWWISE) ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE, starts_.get(), bytes,
+            ends_.get(), bytes));
+    }
     if (description_.plain()) {
         library.check(library->tensor_set_data(tensor.get(), parts_[0].codes.get(), parts_[0].code_bytes));
         return tensor;

@@ -32,6 +32,7 @@ struct Description {
     bool hadamard = false;    // its parts are transformed
     bool with_codes = true;   // false: the scales alone have memory
     bool with_amax = false;   // FP8: has a place for its amax, which NVFP4 always has
+    bool padded_groups = false;  // has a place for the starts and ends of its groups
     const Groups* groups = nullptr;
     int32_t rowwise_alignment = 1, columnwise_alignment = 0;  // of the groups
 
@@ -63,7 +64,7 @@ private:
 
     Description description_;
     Part parts_[2];
-    std::shared_ptr<void> quantization_scale_;
+    std::shared_ptr<void> quantization_scale_, starts_, ends_;
     uint64_t quantization_scale_bytes_ = 0;
 };
 

@@ -22,7 +22,8 @@ Which rows
   --suite LIST            SUITES; options of cases below replace
                           those of the suite, and --verb keeps its rows of these verbs
   --verb LIST             quantize requantize dequantize amax pad_groups unpad_groups swizzle_scales unswizzle_scales gemm
-                          grouped_gemm
+                          grouped_gemm; and a grouped linear layer with all that it quantizes: forward (the output), training
+                          (both gradients too)
   --case TEXT             of these rows, those whose verb, case and shape have TEXT in them
 Operands of conversions   (a FORMAT is a name such as bf16, or with a scaling: mxfp8_e4m3:128x128)
   --from, --to LIST       FORMATs
@@ -31,6 +32,8 @@ Operands of conversions   (a FORMAT is a name such as bf16, or with a scaling: m
   --shape LIST            ROWSxCOLUMNS
   --experts LIST          as many such matrices; 0: one of two dimensions
   --option LIST           none stochastic hadamard four_over_six_mae four_over_six_mse compute_amax delayed; joined by +
+  --rounding LIST         floor ceil even rceil: of MX scales
+  --padded-groups         pad_groups and unpad_groups write where groups start and end
 Operands of products
   --a, --b, --d LIST      FORMATs
   --transpose LIST        nt nn tn tt
@@ -38,7 +41,8 @@ Operands of products
   --exact                 exact products alone
   --bias                  a bias of D's format is added, for each group one
   --add                   the product is added to D (a beta of 1)
-  --peer NAME             in turns with it: sgemm (OpenBLAS, CPU), bf16 (the same cuBLASLt), cublaslt (a bare call)
+  --peer NAME             in turns with it: sgemm (OpenBLAS, CPU), bf16 (cuBLASLt, or else the library), cublaslt (a bare
+                          call); of quantize: experts (a call for each)
 Of both
   --scaling LIST          of quantized operands whose FORMAT has none
   --swizzled              scales swizzled; no (default), yes or both as a list

@@ -1,5 +1,8 @@
 #include "peers.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "bare_cublaslt.h"
 #include "sgemm.h"
 
@@ -29,7 +32,25 @@ Peer bf16_peer(Device& device, const Library& library, Case c) {
     c.from = c.to = parse_quantization("bf16");
     c.swizzled = c.per_expert = c.exact = false;
     c.implementation = c.groups > 0 ? "cublaslt_grouped" : "cublaslt";
-    return library_peer(device, library, c, "BF16");
+    try {
+        return library_peer(device, library, c, "BF16");
+    } catch (const LeftOut&) {  // a cuBLASLt that takes no groups, or none
+        c.implementation.clear();
+        return library_peer(device, library, c, "BF16");
+    }
+}
+
+// A call for each expert's matrix, on as many of them as are far beyond any cache.
+Peer experts_peer(Device& device, const Library& library, Case c) {
+    const int64_t experts = std::exchange(c.shape.experts, 0);
+    std::vector<std::pair<std::shared_ptr<Operands>, Prepared>> calls;
+    for (int64_t e = 0; e < std::min<int64_t>(experts, 8); ++e) {
+        const auto operands = std::make_shared<Operands>(Operands::make(device, library, c));
+        calls.emplace_back(operands, prepare(device, library, c, *operands));
+    }
+    return {"a call for each expert", [calls, experts] {
+                for (int64_t e = 0; e < experts; ++e) calls[size_t(e) % calls.size()].second.call();
+            }};
 }
 
 Scales scales_of(const Case& c) {
@@ -65,6 +86,7 @@ Peer cublaslt_peer(Device& device, const Library& library, const Case& c, const 
 }  // namespace
 
 Peer peer_of(Device& device, const Library& library, const Case& c, const Operands& operands, int threads) {
+    if (c.peer == "experts") return experts_peer(device, library, c);
     if (c.peer == "sgemm") return sgemm_peer(device, library, c, threads);
     if (c.peer == "bf16") return bf16_peer(device, library, c);
     if (c.peer == "cublaslt") return cublaslt_peer(device, library, c, operands);

@@ -33,6 +33,10 @@ check "the host's cost of every verb" rows 10 --suite host
 check "weights that rotate" rows 2 --verb gemm,grouped_gemm --size 32x64x96 --rotate
 check "scalings, experts, scopes" rows 8 --verb quantize --to fp8_e4m3,nvfp4 --scaling tensor,row,1x16,16x16 --experts 3 \
     --scope tensor,expert --shape 32x64
+check "roundings of scales, and a call for each expert" rows 4 --verb quantize --to mxfp8_e4m3,mxfp8_e4m3:32x32 --rounding floor,rceil \
+    --parts columnwise --swizzled --experts 3 --shape 64x96 --peer experts
+check "starts and ends of padded groups" rows 2 --verb pad_groups,unpad_groups --padded-groups --shape 64x96 --groups 3
+check "a layer" rows 4 --verb forward,training --b mxfp8_e4m3:32x32,bf16 --size 32x64x96 --groups 3
 check "a size with commas" rows 1 --verb gemm --size 32,64,128
 
 refuses() { # text arguments...: exit code 2 and the text on stderr, nothing on stdout
@@ -43,12 +47,13 @@ refuses() { # text arguments...: exit code 2 and the text on stderr, nothing on 
 }
 check "no rows are asked for" refuses "needs --suite or --verb"
 check "an unknown option" refuses "no option --verbs" --verbs quantize
-check "an unknown suite" refuses "there are formats groups users gemm" --suite all-of-it
+check "an unknown suite" refuses "there are formats groups users origins gemm" --suite all-of-it
 check "an unknown format" refuses "there are f32 f16" --verb quantize --to mxfp7
 check "a scaling that the format has not" refuses "nvfp4 has no scaling 1x32" --verb quantize --to nvfp4:1x32
 check "both parts to dequantize" refuses "reads one part" --verb dequantize --parts both
 check "two ways to take one time" refuses "choose one" --verb gemm --host --rotate
 check "conversions do not rotate" refuses "--rotate means nothing" --verb amax --rotate
+check "experts of one matrix" refuses "needs --experts" --verb quantize --peer experts
 check "a peer of a graph" refuses "in turns" --verb gemm --graph --peer bf16
 check "an option of another verb" refuses "--size means nothing" --verb quantize --size 1x1x1
 check "a library that is none" refuses "no/such" --verb amax --library no/such.so

@@ -71,6 +71,19 @@ const SuiteLine lines[] = {
     {"users", "cuda", "--verb pad_groups,unpad_groups --from bf16"},
     {"users", "cuda", "--verb swizzle_scales,unswizzle_scales --from mxfp8_e4m3"},
 
+    // The tables of the pull requests that libmxq grew out of; torch_peers.py has torch's side.
+    {"origins", "cuda",
+     "--verb quantize --to mxfp8_e4m3,mxfp8_e4m3:32x32 --rounding floor,rceil --parts columnwise --swizzled --peer experts"
+     " --experts 1,8,32 --shape 8192x5120,7168x2048"},
+    {"origins", "cuda",
+     "--verb quantize --to mxfp8_e4m3,mxfp8_e4m3:32x32 --rounding rceil --parts columnwise --swizzled --peer experts"
+     " --experts 2,4,16,64 --shape 8192x5120"},
+    {"origins", "cuda",
+     "--verb pad_groups --alignment 32x0 --padded-groups --groups 1,4,8,16 --shape 16384x1536,16384x2048,16384x5120,16384x7168"},
+    {"origins", "cuda",
+     "--verb forward,training --b mxfp8_e4m3:32x32 --peer bf16 --groups 1,2,4,8 --size 16384x8192x5120,128000x2048x7168"},
+    {"origins", "cuda", "--verb grouped_gemm,forward --b mxfp8_e4m3:32x32 --peer bf16 --groups 4,8 --size 16384x8192x5120,98304x8192x5120"},
+
     // Products: the three of a training step, then forward products of other formats.
     {"gemm", "cuda", "--verb gemm --transpose nt,nn,tn"},
     {"gemm", "cuda", "--verb grouped_gemm --transpose nt,nn --size " MXQ_BENCH_EXPERTS},

@@ -2,10 +2,12 @@
 """Times of torch for what mxq_bench measures: BF16 grouped products, and MXFP8 quantization compiled by torch.compile.
 
     torch_peers.py [--bench build/tests/bench/mxq_bench] [--size MxNxK,...] [--groups G] [--shape RxC,...] [--json FILE]
+    torch_peers.py --suite origins [--report FILE] [--json FILE]
 
 Times are taken as mxq_bench takes them: by events, a median, in turns with a device copy, the L2 flushed in between, on normal
-random numbers and the same ragged groups. With --bench, mxq_bench measures the same cases in the same run. The JSON has the
-fields of mxq_bench's. Needs torch 2.11 or later and a CUDA device; without them it says so and ends with exit code 0.
+random numbers and the same ragged groups. With --bench, mxq_bench measures the same cases in the same run. The suite has what
+mxq_bench --suite origins is compared with; --report is the JSON of that, from the same machine. The JSON has the fields of
+mxq_bench's. Needs torch 2.11 or later and a CUDA device; without them it says so and ends with exit code 0.
 """
 import argparse
 import datetime
@@ -123,13 +125,25 @@ def mxq_us(bench, row):
     return result.get("us"), result.get("implementation", result["figures"][0].get("left_out"))
 
 
-def finish(row, bench):
+def reported_us(report):
+    """The times of mxq_bench's rows, by verb, case and shape."""
+    return {(row["verb"], row["case"], row["shape"]): row.get("us") for row in json.load(open(report))["rows"]} if report else {}
+
+
+def finish_origin(row, reported):
+    """Prints a row of the suite; mxq's time is from the report."""
+    us = reported.get((row["verb"], row.pop("mxq_case"), row["shape"]))
+    row["options"], row["peer_options"] = ["--suite", "origins"], []
+    row = finish(row, None, f"mxq {us:.2f} us: {row['us'] / us:.2f} times as fast" if us else "")
+    return {**row, "mxq_us": us} if us else row
+
+
+def finish(row, bench, text=""):
     """Prints a row, and gives it the fields that mxq_bench's rows have."""
     copy_us, options = row.pop("copy_us"), row.pop("options")
     row["reproduce"] = " ".join(["torch_peers.py", *options])
     row["of_copy"] = row["bytes"] / row["us"] / (2 * COPIED / copy_us)
     row["figures"] = [{"library": "torch", "implementation": row["implementation"], "us": row["us"]}]
-    text = ""
     if bench:
         us, implementation = mxq_us(bench, {"options": options, "peer_options": row["peer_options"]})
         row["mxq_us"], row["mxq_implementation"] = us, implementation
@@ -150,6 +164,8 @@ def numbers(text, count):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bench", help="mxq_bench, to measure the same cases in the same run")
+    parser.add_argument("--suite", choices=["origins"], help="its rows alone")
+    parser.add_argument("--report", help="mxq_bench's report of the suite, to compare with")
     parser.add_argument("--verb", choices=["grouped_gemm", "quantize"], help="this one alone")
     parser.add_argument("--size", type=lambda text: numbers(text, 3), default="32768x2048x7168,32768x8192x5120")
     parser.add_argument("--groups", type=int, default=8)
@@ -172,9 +188,14 @@ def main():
     print(f"copy     {copy_gbps:.1f} GB/s\n")
     print(f"{'verb':16} {'case':52} {'shape':26} {'implementation':24} {'us':>12} {'rate':>17}   copy")
     rows = []
-    if arguments.verb != "quantize":
+    if arguments.suite:
+        import torch_origins
+
+        reported = reported_us(arguments.report)
+        rows += [finish_origin(row, reported) for row in torch_origins.rows(timer)]
+    elif arguments.verb != "quantize":
         rows += [finish(grouped_row(timer, size, arguments.groups), arguments.bench) for size in arguments.size]
-    if arguments.verb != "grouped_gemm":
+    if not arguments.suite and arguments.verb != "grouped_gemm":
         compiled = torch.compile(quantize_mxfp8, dynamic=False)
         rows += [finish(quantize_row(timer, shape, compiled), arguments.bench) for shape in arguments.shape]
     if arguments.json:

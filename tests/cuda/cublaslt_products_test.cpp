@@ -204,6 +204,7 @@ const RowGroups row_groups[] = {
     {{fp8(MXQ_SCALING_1X128), fp8(MXQ_SCALING_1X128)}, false, 8, 2},
     {{mxfp8, mxfp8}, false, 1, 0},
     {{mx(MXQ_FORMAT_MXFP8_E5M2), mxfp8}, false, 16, 8},
+    {{mxfp8, mx(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_32X32)}, false, 1, 32},
     {{nvfp4, nvfp4}, false, 1, 0},
     {{nvfp4, nvfp4}, true, 32, 32},
     {{mxfp8, mxfp4}, false, 1, 0},
@@ -274,7 +275,7 @@ void check_groups_of_rows(testing::Device& device, int part) {
                     CHECK(check(promise, a_spec, sums, one, format, k, accumulate) == "");
                 }
             }
-    CHECK(listed == 6 * (2 + 2 * 2 + 11 * 4));
+    CHECK(listed == 6 * (2 + 2 * 2 + 12 * 4));
 }
 
 }  // namespace

@@ -346,6 +346,8 @@ GroupCase group_case(const FormatCase& f) {
 
 const auto e4m3 = CUDA_R_8F_E4M3;
 const FormatCase mx_groups{mxfp8(), mxfp8(), blackwell, e4m3, e4m3, 2, 2, true};
+const FormatCase square_groups{
+    mxfp8(), testing::spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_32X32), blackwell, e4m3, e4m3, 2, 2, true};
 const FormatCase nv_groups{nvfp4(), nvfp4(), blackwell, CUDA_R_4F_E2M1, CUDA_R_4F_E2M1, 1, 1, true};
 const FormatCase bf16_groups{bf16(), bf16(), hopper, CUDA_R_16BF, CUDA_R_16BF, -1, -1, false};
 FormatCase tensor_groups(int where, int32_t mode) {
@@ -365,6 +367,7 @@ TEST_CASE("cublaslt recorder: groups of rows") {
             ran++;
         };
         check({mx_groups}, group_case(mx_groups));
+        check({square_groups}, group_case(square_groups));
         check({nv_groups}, group_case(nv_groups));
         GroupCase per_group = group_case(nv_groups);
         per_group.per_group = true;
@@ -383,7 +386,7 @@ TEST_CASE("cublaslt recorder: groups of rows") {
         wide.d = MXQ_FORMAT_F32, wide.accumulate = true;
         check({wide_groups}, wide);
     }
-    CHECK(ran == 19);
+    CHECK(ran == 21);
 }
 
 // Strides of factors count where there are more groups than one: a single group has plain pointers.
@@ -401,6 +404,7 @@ TEST_CASE("cublaslt recorder: groups along the contraction") {
         check_grouped(by_contraction(c), machine(e.format.machine, newest_groups[e.format.machine >= blackwell]), e, 384, 256, 128);
     };
     check({mx_groups}, group_case(mx_groups));
+    check({square_groups}, group_case(square_groups));
     GroupCase nv = group_case(nv_groups);
     nv.a_columnwise = nv.b_columnwise = 32, nv.per_group = true;
     check({nv_groups, true}, nv);
@@ -469,18 +473,20 @@ const std::vector<int64_t> ragged{100, 100, 129, 256};  // 100, 0, 29, 127 rows
 
 }  // namespace
 
-TEST_CASE("cublaslt group entry: groups of rows, MXFP8") {
-    GroupCase c = group_case(mx_groups);
-    c.d_alignment = 8;
-    const GroupedCall call{by_rows(c), {}, 2};
-    const auto groups = walk(call, ragged);
-    // 512 codes and 16 scales a line: 4 tiles of 512 bytes for 128 lines. A weight: 384 lines, 3 x 4 tiles.
-    const int64_t starts[] = {0, 100, 100, 129}, group_tiles[] = {0, 1, 1, 2};
-    const int64_t d_rows[] = {0, 104, 104, 136}, rows[] = {100, 0, 29, 127};
-    for (int64_t g = 0; g < 4; g++)
-        check_entry(entry_of_group(call, groups[g].first, groups[g].second, groups[g].rows),
-                     {at(b_rows + g * 384 * 512), at(a_rows + starts[g] * 512), at(b_row_scales + g * 12 * 512),
-                      at(a_row_scales + group_tiles[g] * 4 * 512), at(d_data + d_rows[g] * 384 * 2), 384, rows[g], 512});
+TEST_CASE("cublaslt group entry: groups of rows, MXFP8 with weights in 1x32 and 32x32") {
+    for (const FormatCase& format : {mx_groups, square_groups}) {
+        GroupCase c = group_case(format);
+        c.d_alignment = 8;
+        const GroupedCall call{by_rows(c), {}, 2};
+        const auto groups = walk(call, ragged);
+        // 512 codes and 16 scales a line: 4 tiles of 512 bytes for 128 lines. A weight: 384 lines, 3 x 4 tiles.
+        const int64_t starts[] = {0, 100, 100, 129}, group_tiles[] = {0, 1, 1, 2};
+        const int64_t d_rows[] = {0, 104, 104, 136}, rows[] = {100, 0, 29, 127};
+        for (int64_t g = 0; g < 4; g++)
+            check_entry(entry_of_group(call, groups[g].first, groups[g].second, groups[g].rows),
+                         {at(b_rows + g * 384 * 512), at(a_rows + starts[g] * 512), at(b_row_scales + g * 12 * 512),
+                          at(a_row_scales + group_tiles[g] * 4 * 512), at(d_data + d_rows[g] * 384 * 2), 384, rows[g], 512});
+    }
 }
 
 TEST_CASE("cublaslt group entry: groups of rows, 1x128 by 128x128 with packed scales") {

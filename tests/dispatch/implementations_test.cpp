@@ -149,18 +149,6 @@ Bytes result(testing::Device& device, const Problem& problem, const std::string&
 
 const testing::Dims sizes[] = {{std::nullopt, 160, 256}, {std::nullopt, 150, 99}};
 
-// A format with each option that has kernels of its own.
-std::vector<oracle::Spec> ways_of(const oracle::Spec& spec) {
-    std::vector<oracle::Spec> ways{spec};
-    if (!testing::takes_stochastic(spec)) return ways;
-    ways.push_back(spec);
-    ways.back().stochastic = true;
-    ways.back().seed = 7;
-    if (testing::is_nvfp4(spec)) ways.push_back(spec), ways.back().four_over_six = MXQ_FOUR_OVER_SIX_MSE;
-    if (testing::takes_hadamard(spec)) ways.push_back(spec), ways.back().hadamard = MXQ_PART_ROWWISE;
-    return ways;
-}
-
 oracle::Floats values_of(testing::Dims dims) { return cases::values(cases::Values::normal, dims.shape().count(), 5); }
 
 std::map<int32_t, oracle::Part> content_of(const oracle::Spec& spec, testing::Dims dims, bool swizzled, int32_t parts) {
@@ -180,7 +168,7 @@ std::map<int32_t, oracle::Part> grouped_content_of(const oracle::Spec& spec, con
 }
 
 void add_quantize(Problems& problems, const oracle::Spec& base) {
-    for (const oracle::Spec& spec : ways_of(base))
+    for (const oracle::Spec& spec : testing::ways_of(base))
         for (int32_t input : {MXQ_FORMAT_F32, MXQ_FORMAT_BF16})
             for (int32_t parts = MXQ_PART_ROWWISE; parts <= both_parts; ++parts)
                 for (int64_t group_of : {0, 32})
@@ -198,7 +186,7 @@ void add_quantize(Problems& problems, const oracle::Spec& base) {
 void add_requantize(Problems& problems, const oracle::Spec& base) {
     const oracle::Spec from = testing::spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X32);
     const auto content = content_of(from, sizes[0], false, MXQ_PART_ROWWISE);
-    for (const oracle::Spec& to : ways_of(base))
+    for (const oracle::Spec& to : testing::ways_of(base))
         for (int32_t parts : {both_parts, int32_t(MXQ_PART_COLUMNWISE)})
             problems["requantize"].push_back(conversion(testing::describe(to), mxq_requantize, mxq_requantize_query, [=](Scene& s) {
                 s.in = s.quantized_in(from, sizes[0], false, content);

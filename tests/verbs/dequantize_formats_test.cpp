@@ -1,6 +1,7 @@
 // mxq_dequantize and mxq_requantize give the oracle's bytes for every format, scaling and layout.
 #include "../formats.h"
 
+#include <array>
 #include <sstream>
 
 using testing::Buffer;
@@ -38,8 +39,10 @@ oracle::Spec draw_spec(const oracle::Spec& base, cases::Random& random) {
 
 int32_t draw_part(cases::Random& random) { return random.below(2) ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE; }
 
-// Draws a part, layout, experts and output type from the seed, and dequantizes. Returns "" or a text that says what differs.
-std::string dequantize_complaint(testing::Device& device, const oracle::Spec& base, int64_t rows, int64_t cols, uint64_t seed) {
+// Draws a part, layout, output type and, where none are given, experts from the seed, and dequantizes. Returns "" or a text
+// that says what differs.
+std::string dequantize_complaint(testing::Device& device, const oracle::Spec& base, int64_t rows, int64_t cols, uint64_t seed,
+                                 int64_t given_experts = 0) {
     cases::Random random(seed);
     oracle::Spec spec = draw_spec(base, random);
     int32_t part = draw_part(random), output = cases::plain_formats[random.below(3)];
@@ -47,6 +50,7 @@ std::string dequantize_complaint(testing::Device& device, const oracle::Spec& ba
     auto offset = static_cast<size_t>(random.below(2));
     int64_t experts = rows * cols < 20000 ? random.below(3) : 0;
     testing::Dims dims{experts ? std::optional(2 * experts - 1) : std::nullopt, rows, cols};
+    if (given_experts) dims.experts = given_experts;
     oracle::Part stored = draw_part(spec, dims.shape(), part, swizzled, random);
     auto in = testing::make_tensor(spec, dims, swizzled);
     auto out = testing::make_tensor(output, dims);
@@ -58,7 +62,7 @@ std::string dequantize_complaint(testing::Device& device, const oracle::Spec& ba
     std::string text = testing::difference(data.read(), values);
     if (text.empty()) return text;
     std::ostringstream what;
-    what << testing::describe(spec) << " to " << mxq_format_name(output) << ", " << rows << "x" << cols << " experts " << experts << " part " << part
+    what << testing::describe(spec) << " to " << mxq_format_name(output) << ", " << rows << "x" << cols << " experts " << dims.experts.value_or(-1) << " part " << part
          << " swizzled " << swizzled << " offset " << offset << ": " << text;
     return what.str();
 }
@@ -74,6 +78,16 @@ MXQ_EACH_DEVICE("dequantize formats: the oracle's bytes for any codes and scales
                 ++ran;
             }
     CHECK(ran == 35 * 100);
+}
+
+MXQ_EACH_DEVICE("dequantize formats: up to 64 experts") {
+    int64_t ran = 0;
+    for (const oracle::Spec& base : testing::all_formats())
+        for (auto [experts, rows, cols] : {std::array<int64_t, 3>{64, 64, 32}, {32, 33, 31}, {8, 128, 128}}) {
+            if (auto text = dequantize_complaint(device, base, rows, cols, static_cast<uint64_t>(ran) + 5, experts); !text.empty()) FAIL(text);
+            ++ran;
+        }
+    CHECK(ran == 35 * 3);
 }
 
 // These rows are shared by several warps, each of which takes several steps. The last step of a row is not a whole one.
@@ -178,8 +192,8 @@ std::string requantize_complaint(testing::Device& device, const Requantize& c) {
     bool grouped = random.below(3) == 0;
     oracle::Spec from = draw_spec(c.from, random), to = c.to;
     const auto size = [&] { return c.sizes[random.below(c.sizes.size())]; };
-    const std::optional<int64_t> experts = grouped || random.below(3) ? std::nullopt : std::optional<int64_t>(2);
-    const int64_t rows = size(), cols = size();
+    const int64_t rows = size(), cols = size(), most = rows * cols < 3000 ? 64 : 2;
+    const std::optional<int64_t> experts = grouped || random.below(3) ? std::nullopt : std::optional(random.below(8) ? 2 : most);
     testing::Dims dims{experts, rows, cols};
     testing::draw_options(to, random, dims.cols, grouped ? 16 : dims.rows);
     int32_t from_part = draw_part(random);

@@ -100,7 +100,8 @@ MXQ_EACH_DEVICE("swizzle: the oracle's bytes, and unswizzle takes them back") {
     for (int64_t rows : cases::awkward_sizes)
         for (int64_t cols : {0, 1, 32, 33, 128, 129, 257, 1021})
             for (int32_t scaling : cases::scalings)
-                for (int64_t experts : {-1, 1, 3}) {
+                for (int64_t experts : {-1, 1, 3, 64}) {
+                    if (experts > 3 && rows * cols > 5000) continue;
                     Case c;
                     c.spec.scaling = scaling;
                     c.dims = {experts < 0 ? std::nullopt : std::optional(experts), rows, cols};
@@ -128,7 +129,7 @@ MXQ_EACH_DEVICE("swizzle: the oracle's bytes, and unswizzle takes them back") {
                     for (size_t i = 0; i < to.size(); ++i) CHECK(testing::difference(back[i]->read(), scales[i]) == "");
                     ++ran;
                 }
-    CHECK(ran == 10 * 8 * 2 * 3);
+    CHECK(ran == 10 * 8 * 2 * 3 + 2 * 52);
 }
 
 // Returns bytes that differ from their neighbours on all sides.

@@ -1,6 +1,8 @@
 // mxq_quantize gives the oracle's bytes for every format, scaling, option and layout.
 #include "../formats.h"
 
+#include <array>
+
 using testing::Buffer;
 using testing::ok;
 
@@ -144,6 +146,26 @@ MXQ_EACH_DEVICE("quantize formats: the oracle's bytes for even shapes and all op
                 if (auto text = compare(device, c, dense); !text.empty()) FAIL(c.describe() << ": " << text);
             }
     CHECK(ran == 35 * 25);
+}
+
+// Of whole tiles and of ragged ones: one call takes all experts of a layer.
+MXQ_EACH_DEVICE("quantize formats: up to 64 experts") {
+    int64_t ran = 0;
+    for (const oracle::Spec& spec : testing::all_formats())
+        for (auto [experts, rows, cols] : {std::array<int64_t, 3>{64, 64, 32}, {32, 33, 31}, {8, 128, 128}}) {
+            cases::Random random(static_cast<uint64_t>(ran) + 9000);
+            Case c;
+            c.spec = spec;
+            c.dims = {experts, rows, cols};
+            draw_layout(c, random);
+            if (rows % 16 == 0) c.row_gap = 0, c.offset = 0;
+            testing::draw_options(c.spec, random, cols, rows);
+            draw_given(c, random);
+            auto dense = cases::plain_values(c.input, cases::Values::normal, c.dims.shape().count(), static_cast<uint64_t>(ran));
+            ++ran;
+            if (auto text = compare(device, c, dense); !text.empty()) FAIL(c.describe() << ": " << text);
+        }
+    CHECK(ran == 35 * 3);
 }
 
 MXQ_EACH_DEVICE("quantize formats: groups are padded as the contract says, and nothing else is written") {

@@ -127,9 +127,9 @@ const MXQ_DEVICE_CUDA = mxq_device(2)
 #
 #     MX, NVFP4   the (R, ceil(C / 32)) (NVFP4: 16) matrix of bytes in tiles of 128 x 4: scale (i, j) is byte
 #                 ((i / 128) * ceil(ceil(C / 32) / 4) + j / 4) * 512 + (i % 32) * 16 + (i % 128) / 32 * 4 + j % 4; bytes
-#                 that belong to no scale are zero. A coarser tile's byte is stored at every position that it covers, so that
-#                 whatever reads 1X32 scales also reads 32X32, 1X128, 128X128 and ROW. Verbs that read such a tensor do not
-#                 check that the byte is the same over the whole tile.
+#                 that belong to no scale are written as 0, and only cuBLASLt reads them (cublaslt, cublaslt_grouped). A
+#                 coarser tile's byte is stored at every position that it covers, so that whatever reads 1X32 scales also
+#                 reads 32X32, 1X128, 128X128 and ROW. That it is the same over the whole tile, no verb checks.
 #     FP8         1X128: (ceil(C / 128), R). 128X128: (ceil(R / 128), ceil(C / 128) rounded up to a multiple of 4 with +0).
 #                 With groups, of rowwise parts only. ROW and TENSOR have no swizzled layout.
 #

@@ -89,6 +89,10 @@ __device__ __forceinline__ EvenOddBf16 scale_any_four(const Bf16DecodeRule& rule
     return {multiply_bf16_pairs(even, factor), multiply_bf16_pairs(odd, factor)};
 }
 
+// Returns a word whose first bytes, 0 to 4 of them, have all bits set. A comparison with 4 in place of the clamped shift lost
+// the mask where `count` was a minimum with 4 (CUDA 13.0, sm_90a).
+__device__ __forceinline__ uint32_t first_bytes(int32_t count) { return __funnelshift_rc(~0u, 0, 8 * (4 - count)); }
+
 // ---- 32 codes of two rows -------------------------------------------------------------------------------------------------
 
 // Holds 32 codes of each of two K-major rows, and their scales.

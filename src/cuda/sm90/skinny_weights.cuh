@@ -104,8 +104,7 @@ __device__ __forceinline__ ScaleWords<kind> scale_words(const ScaleReader& reade
     if (of.blocks < 4 * kScaleFours<kind>) {
 #pragma unroll
         for (int i = 0; i < kScaleFours<kind>; i++) {
-            const int32_t blocks = existing_blocks(of.blocks, i);
-            const uint32_t exist = blocks == 4 ? ~0u : (1u << 8 * blocks) - 1;
+            const uint32_t exist = first_bytes(existing_blocks(of.blocks, i));
 #pragma unroll
             for (int l = 0; l < 2; l++) scales.words[l][i] = (scales.words[l][i] & exist) | (none & ~exist);
         }

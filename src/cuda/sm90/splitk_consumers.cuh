@@ -44,8 +44,7 @@ struct StepScales {
         if (blocks >= 4 * kScaleWords<kind>) return;
 #pragma unroll
         for (int i = 0; i < kScaleWords<kind>; i++) {
-            const int32_t of_word = max(min(blocks - 4 * i, 4), 0);
-            const uint32_t mask = of_word == 4 ? ~0u : (1u << 8 * of_word) - 1;
+            const uint32_t mask = first_bytes(max(min(blocks - 4 * i, 4), 0));
 #pragma unroll
             for (int l = 0; l < 2; l++) words[l][i] = (words[l][i] & mask) | (none & ~mask);
         }
