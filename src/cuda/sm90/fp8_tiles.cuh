@@ -26,7 +26,7 @@ constexpr uint32_t kNoReferences = 0x7F7F7F7Fu;  // the word of codes that have 
 constexpr int kPieceColumns = 64;                // of which neighbours share the scale of 128 x 128
 constexpr int kConsumers = 2, kConsumerWarps = 4 * kConsumers, kLoaders = 3;  // warps that load: codes of A, of B, words
 static_assert(kTileRows == kConsumerWarps * kWarpRows);
-// Boxes of a warp's rows of 16-bit elements on their way to D, under the 128-byte swizzle.
+// Boxes of a warp's rows of 16-bit elements, which a TMA store takes to D, under the 128-byte swizzle.
 constexpr int kBoxColumns = 64, kBoxPitch = kBoxColumns * 2, kBoxBytes = kWarpRows * kBoxPitch;
 constexpr int kBoxesBytes = kTileColumns / kBoxColumns * kBoxBytes;
 static_assert(kBoxesBytes >= kWarpRows * kTurnPitch, "rows in turns lie there too");
@@ -69,7 +69,7 @@ struct ProductArguments {
     TileBands bands;
     bool a_stays, b_stays;                    // groups along the contraction that no pass moved, one right behind the other
     bool directly;                            // D takes boxes, or is F32 and takes 16 bytes
-    bool late;                                // D takes boxes, and has nothing beside the sums
+    bool late;                                // D takes boxes of the sums alone
     int32_t step_log2;                        // numbers of the contraction in a step, and steps of 128 of them
     int32_t word_steps_log2;
     float lift;  // of BF16 numbers' scales (lift_of_scales)
