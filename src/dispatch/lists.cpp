@@ -242,7 +242,7 @@ bool has_rows_for_wgmma_blocks(const GemmProblem& p) {
 //     is_exact                                wgmma_plain_widen where that pays, else wgmma_bf16_sm90
 //     MX with MX on Hopper                    wgmma_fp8_sm90 in the three cases below, else null: cuBLASLt
 //
-// Of MX with MX, wgmma_fp8_sm90 is faster than cuBLASLt in three cases:
+// Lists where wgmma_fp8_sm90 multiplies MX by MX faster than cuBLASLt:
 //
 //     A is transposed          cuBLASLt then needs a scale for every 128 codes
 //     D is F32                 cuBLASLt is slow with it

@@ -3,5 +3,5 @@
 
 #include "case.h"
 
-// The calls of the case besides the product of its outputs, which is the case itself; none where it is no layer.
+// Returns the calls that a layer makes in addition to its forward product. Other cases have none.
 std::vector<Case> layer_calls(const Case& c);

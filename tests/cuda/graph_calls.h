@@ -17,7 +17,7 @@ using testing::ok;
 inline constexpr int rounds = 3;  // of contents and of ends of groups
 inline constexpr int32_t group_count = 4;
 
-// What an input holds.
+// Tells the kinds of memory that a captured call reads.
 enum class Content { plain, codes, scales, amax, ends };
 
 // Returns ends of groups, some of them empty, in every round others.

@@ -16,7 +16,7 @@ namespace {
 enum class Fill { zeros, ones, random };
 constexpr Fill all_fills[] = {Fill::zeros, Fill::ones, Fill::random};
 
-// What is read: one part with swizzled scales, or plain numbers.
+// Describes the input of a verb: one part with swizzled scales, or plain numbers.
 struct Source {
     oracle::Spec spec;
     testing::Dims dims;

@@ -148,7 +148,7 @@ MXQ_EACH_DEVICE("quantize formats: the oracle's bytes for even shapes and all op
     CHECK(ran == 35 * 25);
 }
 
-// Of whole tiles and of ragged ones: one call takes all experts of a layer.
+// Passes up to 64 experts to each verb in one call, with whole tiles and with ragged ones.
 MXQ_EACH_DEVICE("quantize formats: up to 64 experts") {
     int64_t ran = 0;
     for (const oracle::Spec& spec : testing::all_formats())
