@@ -29,6 +29,9 @@ GemmProblem validate_gemm(const Context& context, const mxq_gemm_options* option
 GemmProblem validate_grouped_gemm(const Context& context, const mxq_gemm_options* options, const mxq_tensor* a,
                                   const mxq_tensor* b, const mxq_tensor* d, Check check);
 
+ActivateProblem validate_activate(const Context& context, const mxq_activate_options* options, const mxq_tensor* in,
+                                  const mxq_tensor* out, Check check);
+
 // Requires a context, and no stream on a CPU context.
 void validate_call(const mxq_context* context, const void* stream);
 

@@ -62,6 +62,8 @@ struct Kernels {
     void (*dequantize)(const DequantizeProblem&, const Rectangle&, bool stream, void* scratch);
     // Stores the numbers of the rectangle in the output's type, with the same arguments.
     void (*convert)(const ConvertProblem&, const Rectangle&, bool stream, void* scratch);
+    // Stores what an activation makes, as plain numbers, with the same arguments.
+    void (*activate)(const ActivateProblem&, const Rectangle&, bool stream, void* scratch);
 };
 
 extern const Kernels scalar_kernels;

@@ -33,6 +33,7 @@ extern const Verb<PadProblem> pad_groups, unpad_groups;
 extern const Verb<ConvertProblem> convert;
 extern const Verb<SwizzleProblem> swizzle_scales, unswizzle_scales;
 extern const Verb<GemmProblem> gemm, grouped_gemm;
+extern const Verb<ActivateProblem> activate;
 }  // namespace verbs
 
 // Loads what every implementation needs on the context's device; called when the context is created.

@@ -45,6 +45,7 @@ using AmaxImplementation = Implementation<AmaxProblem>;
 using PadImplementation = Implementation<PadProblem>;
 using ConvertImplementation = Implementation<ConvertProblem>;
 using SwizzleImplementation = Implementation<SwizzleProblem>;
+using ActivateImplementation = Implementation<ActivateProblem>;
 using GemmImplementation = Implementation<GemmProblem>;
 
 // Returns why an implementation that always uses all SMs declines a product.

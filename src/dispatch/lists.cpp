@@ -285,6 +285,13 @@ const GemmImplementation* preferred_gemm(const Context& context, const GemmProbl
     return tiles >= enough_tiles ? &cuda::wgmma_fp8_sm90 : nullptr;
 }
 
+const ActivateImplementation* const activate_list[] = {
+    &cuda::activate,           // to plain numbers
+    &cuda::activate_tile,      // to codes of 8 and 6 bits with scales of blocks: tiles of 128x128 in registers
+    &cuda::activate_quantize,  // to every other format: F32 in the workspace, then quantize
+    &cpu::activate,
+};
+
 template <class Problem, size_t count>
 constexpr Verb<Problem> as_verb(const char* name, const Implementation<Problem>* const (&list)[count],
                                 const Implementation<Problem>* (*preferred)(const Context&, const Problem&) = nullptr) {
@@ -306,6 +313,7 @@ constinit const Verb<SwizzleProblem> swizzle_scales = as_verb("swizzle_scales", 
 constinit const Verb<SwizzleProblem> unswizzle_scales = as_verb("unswizzle_scales", swizzle_list);
 constinit const Verb<GemmProblem> gemm = as_verb("gemm", gemm_list, preferred_gemm);
 constinit const Verb<GemmProblem> grouped_gemm = as_verb("grouped_gemm", grouped_gemm_list, preferred_gemm);
+constinit const Verb<ActivateProblem> activate = as_verb("activate", activate_list);
 }  // namespace verbs
 
 namespace {
@@ -324,6 +332,7 @@ void each_verb(const Look& look) {
     look(verbs::unpad_groups);
     look(verbs::gemm);
     look(verbs::grouped_gemm);
+    look(verbs::activate);
 }
 
 }  // namespace
