@@ -74,7 +74,7 @@ void activate_row(const ActivatedMatrix& from, const T* line, int64_t matrix, in
     for (int64_t first = 0; first < count; first += kActivatedAtOnce) {
         const int64_t some = least(kActivatedAtOnce, count - first);
         loaded.load(from, line, matrix, col + first, some);
-        activate(from.numbers, loaded.gate, loaded.up, some, values + first);
+        activate(from.numbers, loaded.gate, is_gated(from.kind) ? loaded.up : loaded.gate, some, values + first);
         for (int64_t i = first; from.row_weights.set() && i < first + some; i++) values[i] = multiply_rn(values[i], weight);
     }
 }
