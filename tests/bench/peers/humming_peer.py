@@ -1,5 +1,6 @@
 """humming-kernels: quantized weights in an order of its own, made once; its own heuristics choose the kernel."""
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 import humming  # noqa: F401  (the import registers its operators)
@@ -24,6 +25,27 @@ def _weight_schema(format):
     return HummingWeightSchema(b_dtype=e2m1 if format == "MXFP4" else e4m3, bs_dtype=e8m0, weight_scale_group_size=32)
 
 
+def _config(case):
+    inputs = HummingInputSchema(a_dtype=dtypes.bfloat16)
+    if case.activations == "FP8_E4M3":
+        inputs = HummingInputSchema(a_dtype=dtypes.float8e4m3, input_scale_group_size=128)
+    padding = (256, 128) if case.experts else (1, 1)
+    return prepare_layer_config(shape_n=case.n, shape_k=case.k, weight_schema=_weight_schema(case.weights), input_schema=inputs,
+                                num_experts=case.experts or None, pad_n_to_multiple=padding[0], pad_k_to_multiple=padding[1],
+                                torch_dtype=torch.bfloat16, device=0)
+
+
+def _kernel(config, case):
+    """The kernel that humming's own heuristics choose, and how many SMs it takes."""
+    kind = "grouped_contiguous" if case.experts else "dense"
+    tuning = dict(get_heuristics_config(config, shape_m=case.rows, gemm_type=kind, device=0))
+    layer, compute, tuning = HummingKernel._resolve_configs(config.to_str(), json.dumps({"gemm_type": kind}), tuning, 0)
+    arguments = layer | compute | tuning
+    sms = arguments.pop("num_sms", 0)
+    with torch.cuda.device(0):
+        return HummingKernel(**arguments), sms
+
+
 class Layer:
     """The weights of a case in humming's order."""
 
@@ -31,13 +53,7 @@ class Layer:
         lead, count = ((case.experts,), case.experts) if case.experts else ((), 1)
         bits = 4 if "FP4" in case.weights else 8
         n, k = case.n, case.k
-        inputs = HummingInputSchema(a_dtype=dtypes.bfloat16)
-        if case.activations == "FP8_E4M3":
-            inputs = HummingInputSchema(a_dtype=dtypes.float8e4m3, input_scale_group_size=128)
-        padding = (256, 128) if case.experts else (1, 1)
-        self.config = prepare_layer_config(shape_n=n, shape_k=k, weight_schema=_weight_schema(case.weights), input_schema=inputs,
-                                           num_experts=case.experts or None, pad_n_to_multiple=padding[0],
-                                           pad_k_to_multiple=padding[1], torch_dtype=torch.bfloat16, device=0)
+        self.config = _config(case)
         codes, scales = weights.codes[:count * n * k * bits // 8].clone(), weights.scales.clone()
         tensors = {"weight": codes.view(torch.int32).view(*lead, n, k * bits // 32)}
         if case.weights == "NVFP4":
@@ -52,12 +68,9 @@ class Layer:
         self.tensors = transform_humming_tensors(self.config, tensors)
         self.locks = torch.zeros(2048, dtype=torch.int32, device="cuda")
 
-    def kernel(self, rows, kind):
-        tuning = dict(get_heuristics_config(self.config, shape_m=rows, gemm_type=kind, device=0))
-        layer, compute, tuning = HummingKernel._resolve_configs(self.config.to_str(), json.dumps({"gemm_type": kind}), tuning, 0)
-        arguments = layer | compute | tuning
-        sms = arguments.pop("num_sms", 0)
-        return torch.tensor([0, 1 << 30, HummingKernel(**arguments).kernel_id, sms], dtype=torch.int64)
+    def kernel(self, case):
+        kernel, sms = _kernel(self.config, case)
+        return torch.tensor([0, 1 << 30, kernel.kernel_id, sms], dtype=torch.int64)
 
 
 class Peer:
@@ -66,12 +79,22 @@ class Peer:
     def takes(self, case):
         return case.activations in ("BF16", "FP8_E4M3")
 
+    def prepare(self, cases):
+        """Compiles the kernels of all cases, on all cores."""
+        def compile(case):
+            try:
+                _kernel(_config(case), case)
+            except Exception:
+                pass  # its call says why
+
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(compile, cases))
+
     def calls(self, operands):
         case = operands.case
-        kind = "grouped_contiguous" if case.experts else "dense"
         first = Layer(case, operands.weights[0])
         layers = [first] + [first if w is operands.weights[0] else Layer(case, w) for w in operands.weights[1:]]
-        kernel = first.kernel(case.rows, kind)
+        kernel = first.kernel(case)
         calls = []
         for layer, x, ends in zip(layers, operands.activations, operands.ends):
             scales = None

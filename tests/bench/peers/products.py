@@ -113,8 +113,11 @@ def main():
     for reason in missing:
         print("left out ", reason)
     print("us a call; in brackets, the peer's time divided by libmxq's", flush=True)
-    results = []
-    for case in cases(arguments):
+    results, all_cases = [], list(cases(arguments))
+    for peer in peers.values():
+        if hasattr(peer, "prepare"):
+            peer.prepare([case for case in all_cases if peer.takes(case)])
+    for case in all_cases:
         results.append(measure(library, peers, case, arguments.rounds, arguments.loop_ms))
         print(row(results[-1]), flush=True)
         torch.cuda.empty_cache()
