@@ -19,6 +19,7 @@ class Case:
     k: int
     experts: int = 0
     top: int = 1
+    aligned: int = 1  # groups are multiples of so many rows
 
     @property
     def rows(self):
@@ -32,7 +33,7 @@ class Case:
 class Quantized:
     """A descriptor of libmxq with the memory of its rowwise part: codes and scales as bytes, the amax of NVFP4."""
 
-    def __init__(self, library, format, shape, scaling=None, ends=None, copied=None):
+    def __init__(self, library, format, shape, scaling=None, ends=None, memory=None):
         self.library, self.format, self.shape, self.scaling, self.ends = library, format, shape, scaling, ends
         self.handle = library._create(format, shape)
         if scaling:
@@ -41,8 +42,8 @@ class Quantized:
         part, codes, scales, amax = library.constant("PART_ROWWISE"), c_uint64(), c_uint64(), c_uint64()
         library.call("mxq_tensor_required_bytes", self.handle, part, byref(codes), byref(scales))
         library.call("mxq_tensor_required_amax_bytes", self.handle, part, byref(amax))
-        if copied:
-            self.codes, self.scales, self.amax = copied.codes.clone(), copied.scales.clone(), copied.amax
+        if memory:
+            self.codes, self.scales, self.amax = memory
         else:
             self.codes, self.scales = (torch.empty(max(n.value, 16), dtype=torch.uint8, device="cuda") for n in (codes, scales))
             self.amax = torch.zeros(max(amax.value // 4, 1), device="cuda")
@@ -53,7 +54,12 @@ class Quantized:
 
     def copy(self):
         """The same numbers at other addresses."""
-        return Quantized(self.library, self.format, self.shape, self.scaling, self.ends, copied=self)
+        memory = self.codes.clone(), self.scales.clone(), self.amax
+        return Quantized(self.library, self.format, self.shape, self.scaling, self.ends, memory)
+
+    def of(self, library):
+        """The descriptor that another library has of the same memory."""
+        return Quantized(library, self.format, self.shape, self.scaling, self.ends, (self.codes, self.scales, self.amax))
 
 
 def quantize(library, values, format, scaling=None, ends=None):
@@ -115,7 +121,9 @@ class Operands:
         if not self.case.experts:
             return None, None
         ids = torch.rand(self.case.tokens, self.case.experts, device="cuda").topk(self.case.top, 1).indices.reshape(-1)
-        return ids, torch.bincount(ids, minlength=self.case.experts).cumsum(0).int().contiguous()
+        ends = torch.bincount(ids, minlength=self.case.experts).cumsum(0)
+        ends[:-1] = (ends[:-1] + self.case.aligned // 2) // self.case.aligned * self.case.aligned
+        return ids, ends.clamp(max=self.case.rows).int().contiguous()
 
     def output(self):
         return torch.full((self.case.rows, self.case.n), float("nan"), device="cuda", dtype=torch.bfloat16)

@@ -5,7 +5,7 @@ NAME = "libmxq"
 
 class Peer:
     def __init__(self, library):
-        self.library, self.version = library, library.functions.mxq_version_string().decode()
+        self.library, self.version, self.implementation = library, library.functions.mxq_version_string().decode(), ""
 
     def takes(self, case):
         return True
@@ -15,7 +15,8 @@ class Peer:
         calls = []
         for x, w, ends in zip(operands.activations, operands.weights, operands.ends):
             out = operands.output()
-            a = self.library.plain(x, ends) if operands.case.activations == "BF16" else x.handle
-            run, self.implementation = self.library.verb(verb, None, a, w.handle, self.library.plain(out))
-            calls.append(lambda run=run, out=out: (run(), out)[1])
+            a = None if operands.case.activations == "BF16" else x.of(self.library)
+            b, left = w.of(self.library), self.library.plain(x, ends) if a is None else None
+            run, self.implementation = self.library.verb(verb, None, left or a.handle, b.handle, self.library.plain(out))
+            calls.append(lambda run=run, out=out, keep=(a, b, x): (run(), out)[1])
         return calls

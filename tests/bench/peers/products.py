@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Times of products by libmxq and by the libraries that users take beside it, on the same codes, in turns, in one process.
 
-    products.py LIBRARY --weights MXFP4,NVFP4 [--activations BF16,FP8_E4M3,MXFP8_E4M3] --shape NxK[,NxK...] --tokens 1,16,128
-                [--experts E --top T] [--rounds 9] [--loop-ms 2] [--peers torch,humming,deep_gemm] [--json FILE]
+    products.py LIBRARY [LIBRARY...] --weights MXFP4,NVFP4 [--activations BF16,FP8_E4M3,MXFP8_E4M3] --shape NxK[,NxK...] --tokens 1,16,128
+                [--experts E --top T [--aligned 128]] [--rounds 9] [--loop-ms 2] [--peers torch,humming,deep_gemm] [--json FILE]
 
-LIBRARY is a built libmxq.so. FP8_E4M3 stands for scales of 1x128 (activations) and 128x128 (weights). Every output is compared with
+LIBRARY is a built libmxq.so; several take turns, and ratios are those to the last. FP8_E4M3 stands for scales of 1x128 (activations) and 128x128 (weights). Every output is compared with
 sums in float64 before it is timed; dB stand beside the times. A peer that cannot be imported is listed and left out. Loops of
 1000 ms and more (--loop-ms) show what power allows; the default shows single calls of a decoding engine.
 """
@@ -67,13 +67,14 @@ def measure(library, peers, case, rounds, loop_ms):
         except Exception as error:
             failed[name] = (str(error).splitlines() or [type(error).__name__])[0][:200]
     times, untimed = in_turns(candidates, rounds, loop_ms)
-    return {"case": str(case), "us": times, "dB": decibels, "implementation": peers["libmxq"].implementation,
+    ours = [name for name in peers if name.startswith("libmxq")][-1]
+    return {"case": str(case), "us": times, "dB": decibels, "ours": ours, "implementation": peers[ours].implementation,
             "failed": failed | untimed}
 
 
 def row(result):
-    ours = result["us"].get("libmxq")
-    cells = [f"{name} {us:.1f}" + (f" ({us / ours:.2f})" if ours and name != "libmxq" else "") + f" {result['dB'][name]} dB"
+    ours = result["us"].get(result["ours"])
+    cells = [f"{name} {us:.1f}" + (f" ({us / ours:.2f})" if ours and name != result["ours"] else "") + f" {result['dB'][name]} dB"
              for name, us in result["us"].items()]
     wrong = [f"{name}: {why}" for name, why in result["failed"].items()]
     return f"{result['case']:66} {result['implementation']:22} " + " | ".join(cells + wrong)
@@ -85,18 +86,19 @@ def cases(arguments):
         for weights in arguments.weights.split(","):
             for activations in arguments.activations.split(","):
                 for tokens in arguments.tokens.split(","):
-                    yield Case(weights, activations, int(tokens), n, k, arguments.experts, arguments.top)
+                    yield Case(weights, activations, int(tokens), n, k, arguments.experts, arguments.top, arguments.aligned)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("library")
+    parser.add_argument("library", nargs="+")
     parser.add_argument("--weights", default="MXFP4")
     parser.add_argument("--activations", default="BF16")
     parser.add_argument("--shape", default="4096x4096")
     parser.add_argument("--tokens", default="1,16,64,256,1024,4096")
     parser.add_argument("--experts", type=int, default=0)
     parser.add_argument("--top", type=int, default=1)
+    parser.add_argument("--aligned", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--loop-ms", type=float, default=2.0)
     parser.add_argument("--peers", default="torch,humming,deep_gemm")
@@ -104,9 +106,10 @@ def main():
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("products.py: no CUDA device")
-    library = Library(arguments.library)
+    libraries = [Library(path) for path in arguments.library]
     others, missing = load_peers(arguments.peers.split(",") if arguments.peers else [])
-    peers = {"libmxq": Libmxq(library)} | others
+    names = ["libmxq"] if len(libraries) == 1 else [f"libmxq {number + 1}" for number in range(len(libraries))]
+    peers = {name: Libmxq(library) for name, library in zip(names, libraries)} | others
     print("gpu      ", clocks())
     print("date     ", time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()))
     print("versions ", ", ".join(f"{name} {peer.version}" for name, peer in peers.items()))
@@ -118,7 +121,7 @@ def main():
         if hasattr(peer, "prepare"):
             peer.prepare([case for case in all_cases if peer.takes(case)])
     for case in all_cases:
-        results.append(measure(library, peers, case, arguments.rounds, arguments.loop_ms))
+        results.append(measure(libraries[-1], peers, case, arguments.rounds, arguments.loop_ms))
         print(row(results[-1]), flush=True)
         torch.cuda.empty_cache()
     print("gpu      ", clocks())
