@@ -37,6 +37,9 @@ struct Implementation {
     Addresses reads = Addresses::Dense;
     // Whether it takes MN-major operands of a product. Without it, dispatch declines them in the same way.
     bool reads_across = false;
+    // Returns whether the bits of each row of D depend on no other row of A. NULL: it cannot promise that, and dispatch declines
+    // for it where rows must be invariant. Then nothing else that it declines for may depend on the number of rows.
+    bool (*keeps_rows)(const Problem&) = nullptr;
 };
 
 using QuantizeImplementation = Implementation<QuantizeProblem>;
@@ -47,6 +50,9 @@ using ConvertImplementation = Implementation<ConvertProblem>;
 using SwizzleImplementation = Implementation<SwizzleProblem>;
 using ActivateImplementation = Implementation<ActivateProblem>;
 using GemmImplementation = Implementation<GemmProblem>;
+
+// For keeps_rows of those that always do.
+inline bool keeps_all_rows(const GemmProblem&) { return true; }
 
 // Returns why an implementation that always uses all SMs declines a product.
 inline Reason needs_no_limit(const GemmProblem& p) {
