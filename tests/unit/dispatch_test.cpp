@@ -93,6 +93,7 @@ TEST_CASE("dispatch: in the lists, better implementations stand before those tha
         {"quantize", "quantize_columns", "quantize_tile"},
         {"quantize", "quantize_groups", "quantize_tile"},
         {"quantize", "quantize_tile", "quantize_fp4"},
+        {"activate", "activate_tile", "activate_quantize"},
         {"requantize", "requantize_transpose", "requantize_codes"},
         {"requantize", "requantize_codes", "requantize_values"},
         {"requantize", "requantize_values", "quantize_fp4"},
@@ -148,7 +149,7 @@ TEST_CASE("dispatch: in the lists, better implementations stand before those tha
         CHECK(place(order, order.better) < place(order, order.worse));
         ++compared;
     }
-    CHECK(compared == 47);
+    CHECK(compared == 48);
     for (const auto& [name, list] : lists) CHECK(list.back() == "cpu");
 }
 
