@@ -50,7 +50,8 @@
  *                 MXQ_CUBLASLT_PATH: see mxq_context_options_set_cublaslt_path.
  *   Growth        New options arrive as new setters. No number changes its meaning, no struct is exposed.
  *
- * All functions are available since 0.2.0. Version 0.x: the ABI may still change; the promise of stability starts with 1.0.
+ * Functions are available since 0.2.0 unless their comments say otherwise. Version 0.x: the ABI may still change; the promise
+ * of stability starts with 1.0.
  */
 #ifndef MXQ_MXQ_H
 #define MXQ_MXQ_H
@@ -909,6 +910,118 @@ MXQ_API mxq_status mxq_grouped_gemm(mxq_context* context, const mxq_gemm_options
                                     void* stream);
 MXQ_API mxq_status mxq_grouped_gemm_query(mxq_context* context, const mxq_gemm_options* options, const mxq_tensor* a,
                                           const mxq_tensor* b, const mxq_tensor* d, mxq_plan** plan);
+
+/* ---- Routing: which token goes to which expert -------------------------------------------------------------------- */
+
+/* A descriptor of one routing: each of T tokens chooses k of E experts. It owns no memory. Letters: T tokens, k choices, S
+ * = T * k. Choice j of token t has the number t * k + j. mxq_route computes, all int32 but the last:
+ *
+ *     ends          (experts of this rank)   one past the last row of each expert: groups for mxq_tensor_set_groups
+ *     row_tokens    (S)                      the token of each row; -1 for rows past the last end
+ *     choice_rows   (T, k)                   the row of each choice; -1 for a choice that is dropped
+ *     row_weights   (S), F32                 the weight of each row, where weights are set; 0 for rows past the last end
+ *
+ * Rows are sorted by expert, and rows of an expert by the number of their choice. Since 0.3. */
+typedef struct mxq_routing_s mxq_routing;
+
+/* A descriptor for `tokens` (0 or more) with `choices` of `experts` each. choices is 1 or more, experts 1 to
+ * MXQ_MAX_GROUPS, and tokens * choices at most MXQ_MAX_DIM. On failure *out is NULL. Since 0.3. */
+MXQ_API mxq_status mxq_routing_create(int64_t tokens, int32_t choices, int32_t experts, mxq_routing** out);
+MXQ_API void mxq_routing_destroy(mxq_routing* routing);
+
+/* The expert of each choice, (T, k), in memory of the context's device; `bytes` is exactly their size. -1 drops a choice. A
+ * CPU context refuses other numbers below 0, or experts and more; CUDA drops and counts them (mxq_routing_set_dropped). An
+ * expert that a token chooses twice gets two rows. NULL with 0 bytes clears them. Since 0.3. */
+MXQ_API mxq_status mxq_routing_set_ids(mxq_routing* routing, const void* ids, uint64_t bytes, mxq_type type);
+
+/* The weight of each choice, (T, k), F32 or BF16, in memory of the context's device; `bytes` is exactly their size. Format
+ * 0 with NULL (default): none, which mxq_combine takes for weights of 1. Since 0.3. */
+MXQ_API mxq_status mxq_routing_set_weights(mxq_routing* routing, mxq_format format, const void* weights, uint64_t bytes);
+
+/* The experts of this rank, `count` (1 or more) from `first` on; choices of others are dropped. Default: all, with 0 and 0.
+ * `ends` has `count` numbers. Refused where the memory that was set is then too small, or with computed arrays. Since 0.3.
+ * */
+MXQ_API mxq_status mxq_routing_set_local_experts(mxq_routing* routing, int32_t first, int32_t count);
+
+/* Memory for what mxq_route computes, at a multiple of 256 bytes, at least mxq_routing_required_bytes, which does not
+ * depend on weights. Its content does not matter before mxq_route. NULL with 0 clears it. It replaces what
+ * mxq_routing_set_computed said. Since 0.3. */
+MXQ_API mxq_status mxq_routing_set_memory(mxq_routing* routing, void* memory, uint64_t bytes);
+MXQ_API mxq_status mxq_routing_required_bytes(const mxq_routing* routing, uint64_t* bytes);
+
+/* Where mxq_route writes how many ids were out of range and not -1, one int32 in memory of the context's device; `bytes` is
+ * 4. A CPU context writes 0. NULL with 0 (default): not wanted. Since 0.3. */
+MXQ_API mxq_status mxq_routing_set_dropped(mxq_routing* routing, int32_t* dropped, uint64_t bytes);
+
+/* What another library computed, in the form of mxq_route, which then refuses the routing. Each `bytes` is exactly the size
+ * of its array; row_weights may be NULL with 0. On CUDA, numbers out of range count as -1; a CPU context refuses them. NULL
+ * everywhere clears them. It replaces mxq_routing_set_memory. Since 0.3. */
+MXQ_API mxq_status mxq_routing_set_computed(mxq_routing* routing, const int32_t* ends, uint64_t end_bytes,
+                                            const int32_t* row_tokens, uint64_t row_token_bytes, const int32_t* choice_rows,
+                                            uint64_t choice_row_bytes, const float* row_weights, uint64_t row_weight_bytes);
+
+/* Return what was set, or the default, like the getters of a tensor. *type and *format are 0 where nothing is set.
+ * Since 0.3. */
+MXQ_API mxq_status mxq_routing_get_shape(const mxq_routing* routing, int64_t* tokens, int32_t* choices, int32_t* experts);
+MXQ_API mxq_status mxq_routing_get_ids(const mxq_routing* routing, const void** ids, uint64_t* bytes, mxq_type* type);
+MXQ_API mxq_status mxq_routing_get_weights(const mxq_routing* routing, mxq_format* format, const void** weights,
+                                           uint64_t* bytes);
+MXQ_API mxq_status mxq_routing_get_local_experts(const mxq_routing* routing, int32_t* first, int32_t* count);
+MXQ_API mxq_status mxq_routing_get_memory(const mxq_routing* routing, void** memory, uint64_t* bytes);
+MXQ_API mxq_status mxq_routing_get_dropped(const mxq_routing* routing, int32_t** dropped, uint64_t* bytes);
+
+/* Return the arrays that mxq_route fills or that mxq_routing_set_computed gave, with their exact bytes; NULL with 0 bytes
+ * before either has memory. Since 0.3. */
+MXQ_API mxq_status mxq_routing_get_ends(const mxq_routing* routing, const int32_t** ends, uint64_t* bytes);
+MXQ_API mxq_status mxq_routing_get_row_tokens(const mxq_routing* routing, const int32_t** tokens, uint64_t* bytes);
+MXQ_API mxq_status mxq_routing_get_choice_rows(const mxq_routing* routing, const int32_t** rows, uint64_t* bytes);
+MXQ_API mxq_status mxq_routing_get_row_weights(const mxq_routing* routing, const float** weights, uint64_t* bytes);
+
+/* Fills the memory of a routing from its ids and weights: ends, row_tokens, choice_rows, and row_weights where it has
+ * weights. On CUDA one launch, which reads nothing on the host: a graph that captures it may be replayed with other ids.
+ * options may only ask for an implementation. Without tokens, ends are 0. Since 0.3. */
+MXQ_API mxq_status mxq_route(mxq_context* context, const mxq_quantize_options* options, const mxq_routing* routing,
+                             void* workspace, uint64_t workspace_bytes, void* stream);
+MXQ_API mxq_status mxq_route_query(mxq_context* context, const mxq_quantize_options* options, const mxq_routing* routing,
+                                   mxq_plan** plan);
+
+/* ---- Rows by index ------------------------------------------------------------------------------------------------ */
+
+/* The rows of a plain matrix by index: row i is row indices[i] of its data, which then have `source_rows` rows, and -1 is a
+ * row of zeros. `indices` holds one MXQ_TYPE_INT32 or MXQ_TYPE_INT64 for each row in memory of the context's device;
+ * `bytes` is exactly their size. Other numbers out of range count as -1 on CUDA, and a CPU context refuses them. The input
+ * of mxq_quantize, mxq_amax, mxq_convert and mxq_pad_groups, and plain operands of products may have them; other verbs
+ * refuse them by name. Groups of such a tensor have no padding. mxq_tensor_required_bytes tells the bytes of the source
+ * rows. An implementation that does not read rows by index gets a copy, which a CUDA context makes in the workspace by one
+ * more launch (mxq_plan_reason says so). NULL with 0 bytes, type 0 and 0 rows clears them; NULL with a type serves queries.
+ * 2-D tensors only. Since 0.3. */
+MXQ_API mxq_status mxq_tensor_set_row_indices(mxq_tensor* tensor, const void* indices, uint64_t bytes, mxq_type type,
+                                              int64_t source_rows);
+
+/* What was set; *type is 0 where rows are not by index. Since 0.3. */
+MXQ_API mxq_status mxq_tensor_get_row_indices(const mxq_tensor* tensor, const void** indices, uint64_t* bytes, mxq_type* type,
+                                              int64_t* source_rows);
+
+/* Give a matrix of T * k rows the groups of a routing: its ends, for each expert of this rank. mxq_tensor_set_routing_rows
+ * also makes its rows those of the tokens, by row_tokens: the data of the plain tensor have T rows. The addresses that the
+ * routing has now are set; after it got other memory, call them again. Since 0.3. */
+MXQ_API mxq_status mxq_tensor_set_routing_rows(mxq_tensor* tensor, const mxq_routing* routing);
+MXQ_API mxq_status mxq_tensor_set_routing_groups(mxq_tensor* tensor, const mxq_routing* routing);
+
+/* ---- Combine ------------------------------------------------------------------------------------------------------ */
+
+/* Sums the rows of each token's choices: out[t] = residual[t] + sum over j of weight[t, j] * in[row of choice (t, j)]. in
+ * has a row for each choice (T * k), out and residual one for each token, all plain of any type with row strides; residual
+ * may be NULL: 0. A choice that is dropped adds nothing, and without weights each weight is 1. A sum starts at the
+ * residual. It adds the choices of a token in order, in fp32: a product is rounded, then added, and the sum is rounded once
+ * to out's type, as mxq_convert does. Weights and rows of choices are those of the routing. A CPU context refuses rows of
+ * choices that in does not have; CUDA drops them. in may have groups without padding. options may only ask for an
+ * implementation. Since 0.3. */
+MXQ_API mxq_status mxq_combine(mxq_context* context, const mxq_quantize_options* options, const mxq_routing* routing,
+                               const mxq_tensor* in, const mxq_tensor* residual, const mxq_tensor* out, void* workspace,
+                               uint64_t workspace_bytes, void* stream);
+MXQ_API mxq_status mxq_combine_query(mxq_context* context, const mxq_quantize_options* options, const mxq_routing* routing,
+                                     const mxq_tensor* in, const mxq_tensor* residual, const mxq_tensor* out, mxq_plan** plan);
 
 #ifdef __cplusplus
 }

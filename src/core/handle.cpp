@@ -11,6 +11,7 @@ const char* text_of_kind(Kind kind) {
         case Kind::QuantizeOptions: return "is quantize options";
         case Kind::GemmOptions: return "is gemm options";
         case Kind::Plan: return "is a plan";
+        case Kind::Routing: return "is a routing";
     }
     return "is no handle of libmxq, or was destroyed";
 }

@@ -17,6 +17,7 @@ enum class Kind : uint32_t {
     QuantizeOptions,
     GemmOptions,
     Plan,
+    Routing,
 };
 
 // Returns what a tag says of its handle: "is a context", "was destroyed".

@@ -3,7 +3,7 @@
 #pragma once
 #include "core/context.h"
 #include "core/options.h"
-#include "core/problem.h"
+#include "core/layer_problem.h"
 
 namespace mxq {
 
@@ -28,6 +28,12 @@ GemmProblem validate_gemm(const Context& context, const mxq_gemm_options* option
                           const mxq_tensor* d, Check check);
 GemmProblem validate_grouped_gemm(const Context& context, const mxq_gemm_options* options, const mxq_tensor* a,
                                   const mxq_tensor* b, const mxq_tensor* d, Check check);
+
+RouteProblem validate_route(const Context& context, const mxq_quantize_options* options, const mxq_routing* routing,
+                            Check check);
+
+CombineProblem validate_combine(const Context& context, const mxq_quantize_options* options, const mxq_routing* routing,
+                                const mxq_tensor* in, const mxq_tensor* residual, const mxq_tensor* out, Check check);
 
 // Requires a context, and no stream on a CPU context.
 void validate_call(const mxq_context* context, const void* stream);

@@ -13,5 +13,8 @@ extern const ConvertImplementation convert;           // convert.cpp
 extern const PadImplementation pad_groups;            // pad_groups.cpp
 extern const SwizzleImplementation swizzle_scales;    // swizzle_scales.cpp
 extern const GemmImplementation gemm;                 // gemm.cpp
+extern const RouteImplementation route;               // route.cpp
+extern const GatherImplementation gather_rows;        // gather_rows.cpp
+extern const CombineImplementation combine;           // combine.cpp
 
 }  // namespace mxq::cpu

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "core/error.h"
-#include "core/problem.h"
+#include "core/layer_problem.h"
 #include "dispatch/reason.h"
 
 struct mxq_context_s;
@@ -37,6 +37,8 @@ struct Implementation {
     Addresses reads = Addresses::Dense;
     // Whether it takes MN-major operands of a product. Without it, dispatch declines them in the same way.
     bool reads_across = false;
+    // Returns whether it reads the rows by index of a problem that has some. Without it dispatch gathers them into memory first.
+    bool (*reads_by_index)(const Problem&) = nullptr;
 };
 
 using QuantizeImplementation = Implementation<QuantizeProblem>;
@@ -46,6 +48,9 @@ using PadImplementation = Implementation<PadProblem>;
 using ConvertImplementation = Implementation<ConvertProblem>;
 using SwizzleImplementation = Implementation<SwizzleProblem>;
 using GemmImplementation = Implementation<GemmProblem>;
+using RouteImplementation = Implementation<RouteProblem>;
+using GatherImplementation = Implementation<GatherProblem>;
+using CombineImplementation = Implementation<CombineProblem>;
 
 // Returns why an implementation that always uses all SMs declines a product.
 inline Reason needs_no_limit(const GemmProblem& p) {

@@ -102,6 +102,16 @@ const GemmImplementation* const grouped_gemm_list[] = {
     &cpu::gemm,
 };
 
+const RouteImplementation* const route_list[] = {
+    &cuda::route,
+    &cpu::route,
+};
+
+const CombineImplementation* const combine_list[] = {
+    &cuda::combine,
+    &cpu::combine,
+};
+
 // Returns whether each K-major row of MXFP8 has one scale, so that rebasing changes no codes.
 bool has_kept_lines(const GemmOperand& operand) { return operand.bits == 8 && operand.layout.has_one_of_line(); }
 
@@ -306,6 +316,8 @@ constinit const Verb<SwizzleProblem> swizzle_scales = as_verb("swizzle_scales", 
 constinit const Verb<SwizzleProblem> unswizzle_scales = as_verb("unswizzle_scales", swizzle_list);
 constinit const Verb<GemmProblem> gemm = as_verb("gemm", gemm_list, preferred_gemm);
 constinit const Verb<GemmProblem> grouped_gemm = as_verb("grouped_gemm", grouped_gemm_list, preferred_gemm);
+constinit const Verb<RouteProblem> route = as_verb("route", route_list);
+constinit const Verb<CombineProblem> combine = as_verb("combine", combine_list);
 }  // namespace verbs
 
 namespace {
@@ -324,11 +336,18 @@ void each_verb(const Look& look) {
     look(verbs::unpad_groups);
     look(verbs::gemm);
     look(verbs::grouped_gemm);
+    look(verbs::route);
+    look(verbs::combine);
 }
 
 }  // namespace
 
+void gather_rows(const Context& context, const GatherProblem& problem, void* stream) {
+    (context.is_cpu() ? cpu::gather_rows : cuda::gather_rows).run(context, problem, {nullptr, stream});
+}
+
 void load_implementations(const Context& context) {
+    if (context.is_cuda()) cuda::gather_rows.load(context);
     each_verb([&](const auto& verb) {
         for (size_t i = 0; i < verb.count; i++)
             if (verb.first[i]->load) verb.first[i]->load(context);

@@ -257,6 +257,22 @@ pub const MXQ_BOUND_REBASED: mxq_bound = 3;
 pub const MXQ_BOUND_REBASED_GUARDED: mxq_bound = 4;
 /// products of two codes are exact; not measured: how FP8 and FP4 tensor cores sum
 pub const MXQ_BOUND_BLACKWELL_TENSOR_CORES: mxq_bound = 5;
+/// A descriptor of one routing: each of T tokens chooses k of E experts. It owns no memory. Letters: T tokens, k choices, S
+/// = T \* k. Choice j of token t has the number t \* k + j. mxq\_route computes, all int32 but the last:
+///
+/// ```text
+/// ends          (experts of this rank)   one past the last row of each expert: groups for mxq_tensor_set_groups
+/// row_tokens    (S)                      the token of each row; -1 for rows past the last end
+/// choice_rows   (T, k)                   the row of each choice; -1 for a choice that is dropped
+/// row_weights   (S), F32                 the weight of each row, where weights are set; 0 for rows past the last end
+/// ```
+///
+/// Rows are sorted by expert, and rows of an expert by the number of their choice. Since 0.3.
+#[repr(C)]
+pub struct mxq_routing {
+    _opaque: [u8; 0],
+    _marker: PhantomData<(*mut u8, PhantomPinned)>,
+}
 
 extern "C" {
     /// Version of the loaded library as major \* 10000 + minor \* 100 + patch (0.2.0 is 200).
@@ -789,4 +805,87 @@ extern "C" {
     pub fn mxq_grouped_gemm(context: *mut mxq_context, options: *const mxq_gemm_options, a: *const mxq_tensor, b: *const mxq_tensor, d: *const mxq_tensor, workspace: *mut c_void, workspace_bytes: u64, stream: *mut c_void) -> mxq_status;
     /// See [`mxq_grouped_gemm`].
     pub fn mxq_grouped_gemm_query(context: *mut mxq_context, options: *const mxq_gemm_options, a: *const mxq_tensor, b: *const mxq_tensor, d: *const mxq_tensor, plan: *mut *mut mxq_plan) -> mxq_status;
+    /// A descriptor for `tokens` (0 or more) with `choices` of `experts` each. choices is 1 or more, experts 1 to
+    /// MXQ\_MAX\_GROUPS, and tokens \* choices at most MXQ\_MAX\_DIM. On failure \*out is NULL. Since 0.3.
+    pub fn mxq_routing_create(tokens: i64, choices: i32, experts: i32, out: *mut *mut mxq_routing) -> mxq_status;
+    /// See [`mxq_routing_create`].
+    pub fn mxq_routing_destroy(routing: *mut mxq_routing);
+    /// The expert of each choice, (T, k), in memory of the context's device; `bytes` is exactly their size. -1 drops a choice. A
+    /// CPU context refuses other numbers below 0, or experts and more; CUDA drops and counts them (mxq\_routing\_set\_dropped). An
+    /// expert that a token chooses twice gets two rows. NULL with 0 bytes clears them. Since 0.3.
+    pub fn mxq_routing_set_ids(routing: *mut mxq_routing, ids: *const c_void, bytes: u64, kind: mxq_type) -> mxq_status;
+    /// The weight of each choice, (T, k), F32 or BF16, in memory of the context's device; `bytes` is exactly their size. Format
+    /// 0 with NULL (default): none, which mxq\_combine takes for weights of 1. Since 0.3.
+    pub fn mxq_routing_set_weights(routing: *mut mxq_routing, format: mxq_format, weights: *const c_void, bytes: u64) -> mxq_status;
+    /// The experts of this rank, `count` (1 or more) from `first` on; choices of others are dropped. Default: all, with 0 and 0.
+    /// `ends` has `count` numbers. Refused where the memory that was set is then too small, or with computed arrays. Since 0.3.
+    pub fn mxq_routing_set_local_experts(routing: *mut mxq_routing, first: i32, count: i32) -> mxq_status;
+    /// Memory for what mxq\_route computes, at a multiple of 256 bytes, at least mxq\_routing\_required\_bytes, which does not
+    /// depend on weights. Its content does not matter before mxq\_route. NULL with 0 clears it. It replaces what
+    /// mxq\_routing\_set\_computed said. Since 0.3.
+    pub fn mxq_routing_set_memory(routing: *mut mxq_routing, memory: *mut c_void, bytes: u64) -> mxq_status;
+    /// See [`mxq_routing_set_memory`].
+    pub fn mxq_routing_required_bytes(routing: *const mxq_routing, bytes: *mut u64) -> mxq_status;
+    /// Where mxq\_route writes how many ids were out of range and not -1, one int32 in memory of the context's device; `bytes` is
+    /// 4. A CPU context writes 0. NULL with 0 (default): not wanted. Since 0.3.
+    pub fn mxq_routing_set_dropped(routing: *mut mxq_routing, dropped: *mut i32, bytes: u64) -> mxq_status;
+    /// What another library computed, in the form of mxq\_route, which then refuses the routing. Each `bytes` is exactly the size
+    /// of its array; row\_weights may be NULL with 0. On CUDA, numbers out of range count as -1; a CPU context refuses them. NULL
+    /// everywhere clears them. It replaces mxq\_routing\_set\_memory. Since 0.3.
+    pub fn mxq_routing_set_computed(routing: *mut mxq_routing, ends: *const i32, end_bytes: u64, row_tokens: *const i32, row_token_bytes: u64, choice_rows: *const i32, choice_row_bytes: u64, row_weights: *const f32, row_weight_bytes: u64) -> mxq_status;
+    /// Return what was set, or the default, like the getters of a tensor. \*type and \*format are 0 where nothing is set.
+    /// Since 0.3.
+    pub fn mxq_routing_get_shape(routing: *const mxq_routing, tokens: *mut i64, choices: *mut i32, experts: *mut i32) -> mxq_status;
+    /// See [`mxq_routing_get_shape`].
+    pub fn mxq_routing_get_ids(routing: *const mxq_routing, ids: *mut *const c_void, bytes: *mut u64, kind: *mut mxq_type) -> mxq_status;
+    /// See [`mxq_routing_get_shape`].
+    pub fn mxq_routing_get_weights(routing: *const mxq_routing, format: *mut mxq_format, weights: *mut *const c_void, bytes: *mut u64) -> mxq_status;
+    /// See [`mxq_routing_get_shape`].
+    pub fn mxq_routing_get_local_experts(routing: *const mxq_routing, first: *mut i32, count: *mut i32) -> mxq_status;
+    /// See [`mxq_routing_get_shape`].
+    pub fn mxq_routing_get_memory(routing: *const mxq_routing, memory: *mut *mut c_void, bytes: *mut u64) -> mxq_status;
+    /// See [`mxq_routing_get_shape`].
+    pub fn mxq_routing_get_dropped(routing: *const mxq_routing, dropped: *mut *mut i32, bytes: *mut u64) -> mxq_status;
+    /// Return the arrays that mxq\_route fills or that mxq\_routing\_set\_computed gave, with their exact bytes; NULL with 0 bytes
+    /// before either has memory. Since 0.3.
+    pub fn mxq_routing_get_ends(routing: *const mxq_routing, ends: *mut *const i32, bytes: *mut u64) -> mxq_status;
+    /// See [`mxq_routing_get_ends`].
+    pub fn mxq_routing_get_row_tokens(routing: *const mxq_routing, tokens: *mut *const i32, bytes: *mut u64) -> mxq_status;
+    /// See [`mxq_routing_get_ends`].
+    pub fn mxq_routing_get_choice_rows(routing: *const mxq_routing, rows: *mut *const i32, bytes: *mut u64) -> mxq_status;
+    /// See [`mxq_routing_get_ends`].
+    pub fn mxq_routing_get_row_weights(routing: *const mxq_routing, weights: *mut *const f32, bytes: *mut u64) -> mxq_status;
+    /// Fills the memory of a routing from its ids and weights: ends, row\_tokens, choice\_rows, and row\_weights where it has
+    /// weights. On CUDA one launch, which reads nothing on the host: a graph that captures it may be replayed with other ids.
+    /// options may only ask for an implementation. Without tokens, ends are 0. Since 0.3.
+    pub fn mxq_route(context: *mut mxq_context, options: *const mxq_quantize_options, routing: *const mxq_routing, workspace: *mut c_void, workspace_bytes: u64, stream: *mut c_void) -> mxq_status;
+    /// See [`mxq_route`].
+    pub fn mxq_route_query(context: *mut mxq_context, options: *const mxq_quantize_options, routing: *const mxq_routing, plan: *mut *mut mxq_plan) -> mxq_status;
+    /// The rows of a plain matrix by index: row i is row indices\[i\] of its data, which then have `source_rows` rows, and -1 is a
+    /// row of zeros. `indices` holds one MXQ\_TYPE\_INT32 or MXQ\_TYPE\_INT64 for each row in memory of the context's device;
+    /// `bytes` is exactly their size. Other numbers out of range count as -1 on CUDA, and a CPU context refuses them. The input
+    /// of mxq\_quantize, mxq\_amax, mxq\_convert and mxq\_pad\_groups, and plain operands of products may have them; other verbs
+    /// refuse them by name. Groups of such a tensor have no padding. mxq\_tensor\_required\_bytes tells the bytes of the source
+    /// rows. An implementation that does not read rows by index gets a copy, which a CUDA context makes in the workspace by one
+    /// more launch (mxq\_plan\_reason says so). NULL with 0 bytes, type 0 and 0 rows clears them; NULL with a type serves queries.
+    /// 2-D tensors only. Since 0.3.
+    pub fn mxq_tensor_set_row_indices(tensor: *mut mxq_tensor, indices: *const c_void, bytes: u64, kind: mxq_type, source_rows: i64) -> mxq_status;
+    /// What was set; \*type is 0 where rows are not by index. Since 0.3.
+    pub fn mxq_tensor_get_row_indices(tensor: *const mxq_tensor, indices: *mut *const c_void, bytes: *mut u64, kind: *mut mxq_type, source_rows: *mut i64) -> mxq_status;
+    /// Give a matrix of T \* k rows the groups of a routing: its ends, for each expert of this rank. mxq\_tensor\_set\_routing\_rows
+    /// also makes its rows those of the tokens, by row\_tokens: the data of the plain tensor have T rows. The addresses that the
+    /// routing has now are set; after it got other memory, call them again. Since 0.3.
+    pub fn mxq_tensor_set_routing_rows(tensor: *mut mxq_tensor, routing: *const mxq_routing) -> mxq_status;
+    /// See [`mxq_tensor_set_routing_rows`].
+    pub fn mxq_tensor_set_routing_groups(tensor: *mut mxq_tensor, routing: *const mxq_routing) -> mxq_status;
+    /// Sums the rows of each token's choices: out\[t\] = residual\[t\] + sum over j of weight\[t, j\] \* in\[row of choice (t, j)\]. in
+    /// has a row for each choice (T \* k), out and residual one for each token, all plain of any type with row strides; residual
+    /// may be NULL: 0. A choice that is dropped adds nothing, and without weights each weight is 1. A sum starts at the
+    /// residual. It adds the choices of a token in order, in fp32: a product is rounded, then added, and the sum is rounded once
+    /// to out's type, as mxq\_convert does. Weights and rows of choices are those of the routing. A CPU context refuses rows of
+    /// choices that in does not have; CUDA drops them. in may have groups without padding. options may only ask for an
+    /// implementation. Since 0.3.
+    pub fn mxq_combine(context: *mut mxq_context, options: *const mxq_quantize_options, routing: *const mxq_routing, input: *const mxq_tensor, residual: *const mxq_tensor, out: *const mxq_tensor, workspace: *mut c_void, workspace_bytes: u64, stream: *mut c_void) -> mxq_status;
+    /// See [`mxq_combine`].
+    pub fn mxq_combine_query(context: *mut mxq_context, options: *const mxq_quantize_options, routing: *const mxq_routing, input: *const mxq_tensor, residual: *const mxq_tensor, out: *const mxq_tensor, plan: *mut *mut mxq_plan) -> mxq_status;
 }
