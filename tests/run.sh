@@ -61,11 +61,15 @@ start() { # name command...: once fewer commands than cores are running
     run_one "$@" &
 }
 
-# More parts than cores, so that no core waits long for the last; not many more, since each makes its contexts first.
+# Cases of the CPU: more parts than cores, so that no core waits long for the last. Cases of a GPU: fewer processes, since their
+# kernels take turns on it.
 start_shards() { # program
-    local i count=$((2 * cores < 32 ? 2 * cores : 32))
+    local i count=$((2 * cores < 32 ? 2 * cores : 32)) gpu_count=$((cores < 10 ? cores : 10))
+    for ((i = 1; i <= gpu_count; i++)); do
+        start "$1 [cuda] $i of $gpu_count" "$build/tests/$1" --shard "$i/$gpu_count" "[cuda]" ${MXQ_SLOWEST:+-d yes}
+    done
     for ((i = 1; i <= count; i++)); do
-        start "$1 $i of $count" "$build/tests/$1" --shard "$i/$count" ${MXQ_SLOWEST:+-d yes}
+        start "$1 $i of $count" "$build/tests/$1" --shard "$i/$count" "~[cuda]" ${MXQ_SLOWEST:+-d yes}
     done
 }
 

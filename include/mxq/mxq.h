@@ -702,6 +702,12 @@ MXQ_API mxq_status mxq_gemm_options_set_exact_products(mxq_gemm_options* options
  * keep to it declines; cuBLASLt takes it as the target of its choice. A CPU context refuses it (UNSUPPORTED). */
 MXQ_API mxq_status mxq_gemm_options_set_sm_count(mxq_gemm_options* options, int32_t count);
 
+/* 1: the bits of a row of D depend on that row of op(A) and its scales, on B, N, K, formats, layouts and options alone: not on
+ * other rows, their number, groups, sm_count, streams or graphs (docs/numerics.md). It holds on one chip with one version of
+ * the library. Implementations that cannot promise it decline, and the choice among the others does not depend on rows.
+ * Groups along the contraction refuse it (UNSUPPORTED), since their sums run over rows. 0 (default): the fastest. Since 0.3. */
+MXQ_API mxq_status mxq_gemm_options_set_row_invariant(mxq_gemm_options* options, int32_t row_invariant);
+
 /* Makes the product take the implementation of this name or fail, as mxq_quantize_options_set_implementation does. */
 MXQ_API mxq_status mxq_gemm_options_set_implementation(mxq_gemm_options* options, const char* name);
 
@@ -716,6 +722,8 @@ MXQ_API mxq_status mxq_gemm_options_get_bias(const mxq_gemm_options* options, mx
 MXQ_API mxq_status mxq_gemm_options_get_exact_products(const mxq_gemm_options* options, int32_t* exact);
 MXQ_API mxq_status mxq_gemm_options_get_sm_count(const mxq_gemm_options* options, int32_t* count);
 MXQ_API mxq_status mxq_gemm_options_get_implementation(const mxq_gemm_options* options, const char** name);
+/* Since 0.3. */
+MXQ_API mxq_status mxq_gemm_options_get_row_invariant(const mxq_gemm_options* options, int32_t* row_invariant);
 
 /* ---- Plans: the answer of a query --------------------------------------------------------------------------------- */
 

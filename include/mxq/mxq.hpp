@@ -753,6 +753,11 @@ public:
         return *this;
     }
     gemm_options set_sm_count(int32_t count) && { return std::move(set_sm_count(count)); }
+    gemm_options& set_row_invariant(bool row_invariant) & {
+        check(mxq_gemm_options_set_row_invariant(made(), row_invariant));
+        return *this;
+    }
+    gemm_options set_row_invariant(bool row_invariant) && { return std::move(set_row_invariant(row_invariant)); }
     gemm_options& set_implementation(const char* name) & {
         check(mxq_gemm_options_set_implementation(made(), name));
         return *this;
@@ -774,6 +779,7 @@ public:
     }
     bool get_exact_products() const { return got(mxq_gemm_options_get_exact_products) != 0; }
     int32_t get_sm_count() const { return got(mxq_gemm_options_get_sm_count); }
+    bool get_row_invariant() const { return got(mxq_gemm_options_get_row_invariant) != 0; }
     std::string get_implementation() const { return text(mxq_gemm_options_get_implementation); }
 };
 

@@ -44,6 +44,7 @@ struct mxq_gemm_options_s : mxq::Handle<mxq::Kind::GemmOptions> {
     mxq::Buffer bias;
     bool exact_products = false;
     int32_t sm_count = 0;  // 0: all
+    bool row_invariant = false;
     std::string implementation;
 };
 

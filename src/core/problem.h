@@ -232,6 +232,7 @@ struct GemmProblem {
     Bias bias{};
     bool exact_products;    // no operand may be rounded before it is multiplied
     int32_t sm_count;       // SMs that the product may take; 0: all
+    bool row_invariant;     // the bits of a row of D depend on no other row of A
     const void* host_ends;  // the values of groups.ends, in host memory; NULL: the device alone has them
     RowIndices a_by_index, b_by_index;  // of plain operands
 
@@ -272,5 +273,12 @@ bool reads_across(const Problem&) {
     return false;
 }
 inline bool reads_across(const GemmProblem& p) { return p.a.across || p.b.across; }
+
+// Returns whether the bits of a row must not depend on other rows.
+template <class Problem>
+bool is_row_invariant(const Problem&) {
+    return false;
+}
+inline bool is_row_invariant(const GemmProblem& p) { return p.row_invariant; }
 
 }  // namespace mxq

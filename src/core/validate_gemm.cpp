@@ -217,6 +217,11 @@ GemmProblem gemm_problem(const mxq_gemm_options& options, const mxq_tensor& a, c
     p.bias = bias_view(options, p, buffers);
     p.exact_products = options.exact_products;
     p.sm_count = options.sm_count;
+    p.row_invariant = options.row_invariant;
+    if (p.row_invariant && grouping == Grouping::Contraction)
+        fail(MXQ_STATUS_UNSUPPORTED,
+             "options asks for rows that are invariant and the groups run along the contraction, expected groups of rows or "
+             "none, since these sums run over rows; take it back with mxq_gemm_options_set_row_invariant");
     p.host_ends = host_ends(a, p.groups, buffers);
     buffers.check_overlaps();
     return p;

@@ -39,6 +39,9 @@ struct Implementation {
     bool reads_across = false;
     // Returns whether it reads the rows by index of a problem that has some. Without it dispatch gathers them into memory first.
     bool (*reads_by_index)(const Problem&) = nullptr;
+    // Returns whether the bits of each row of D depend on no other row of A. NULL: it cannot promise that, and dispatch declines
+    // for it where rows must be invariant. Then nothing else that it declines for may depend on the number of rows.
+    bool (*keeps_rows)(const Problem&) = nullptr;
 };
 
 using QuantizeImplementation = Implementation<QuantizeProblem>;
@@ -51,6 +54,9 @@ using GemmImplementation = Implementation<GemmProblem>;
 using RouteImplementation = Implementation<RouteProblem>;
 using GatherImplementation = Implementation<GatherProblem>;
 using CombineImplementation = Implementation<CombineProblem>;
+
+// For keeps_rows of those that always do.
+inline bool keeps_all_rows(const GemmProblem&) { return true; }
 
 // Returns why an implementation that always uses all SMs declines a product.
 inline Reason needs_no_limit(const GemmProblem& p) {

@@ -245,6 +245,7 @@ bool has_rows_for_wgmma_blocks(const GemmProblem& p) {
 
 // Returns the implementation to ask before the list, or null for the order of the list. The first case that fits decides:
 //
+//     rows must be invariant                  null
 //     one operand alone has scales of 128     wgmma_blocks_sm90 for many rows, mma_bf16_rows for few
 //     has_split_rows: up to 128, no groups    splitk_sm90
 //     has_few_rows                            mma_bf16_rows for the fewest rows, else skinny_sm90
@@ -279,6 +280,7 @@ bool has_rows_for_wgmma_blocks(const GemmProblem& p) {
 //     FP8                                              1373 | 1441          1051 | 1340         1314 | 1425
 const GemmImplementation* preferred_gemm(const Context& context, const GemmProblem& p) {
     constexpr int64_t tile_rows = 128, tile_columns = 192, enough_tiles = 256;
+    if (p.row_invariant) return nullptr;  // the cases below depend on the number of rows
     const bool is_hopper = cuda::compute_capability(context) == 90;  // on Blackwell cuBLASLt takes few rows of MX and NVFP4
     if (mixes_scales_of_128(p))
         return is_hopper && has_rows_for_wgmma_blocks(p) ? &cuda::wgmma_blocks_sm90 : &cuda::mma_bf16_rows;

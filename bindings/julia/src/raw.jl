@@ -886,6 +886,14 @@ keep to it declines; cuBLASLt takes it as the target of its choice. A CPU contex
 mxq_gemm_options_set_sm_count(options, count) = @ccall libmxq.mxq_gemm_options_set_sm_count(options::Ptr{mxq_gemm_options}, count::Int32)::mxq_status
 
 @doc raw"""
+1: the bits of a row of D depend on that row of op(A) and its scales, on B, N, K, formats, layouts and options alone: not on
+other rows, their number, groups, sm_count, streams or graphs (docs/numerics.md). It holds on one chip with one version of
+the library. Implementations that cannot promise it decline, and the choice among the others does not depend on rows.
+Groups along the contraction refuse it (UNSUPPORTED), since their sums run over rows. 0 (default): the fastest. Since 0.3.
+"""
+mxq_gemm_options_set_row_invariant(options, row_invariant) = @ccall libmxq.mxq_gemm_options_set_row_invariant(options::Ptr{mxq_gemm_options}, row_invariant::Int32)::mxq_status
+
+@doc raw"""
 Makes the product take the implementation of this name or fail, as mxq_quantize_options_set_implementation does.
 """
 mxq_gemm_options_set_implementation(options, name) = @ccall libmxq.mxq_gemm_options_set_implementation(options::Ptr{mxq_gemm_options}, name::Cstring)::mxq_status
@@ -930,6 +938,11 @@ mxq_gemm_options_get_sm_count(options, count) = @ccall libmxq.mxq_gemm_options_g
 See `mxq_gemm_options_get_transpose`.
 """
 mxq_gemm_options_get_implementation(options, name) = @ccall libmxq.mxq_gemm_options_get_implementation(options::Ptr{mxq_gemm_options}, name::Ptr{Cstring})::mxq_status
+
+@doc raw"""
+Since 0.3.
+"""
+mxq_gemm_options_get_row_invariant(options, row_invariant) = @ccall libmxq.mxq_gemm_options_get_row_invariant(options::Ptr{mxq_gemm_options}, row_invariant::Ptr{Int32})::mxq_status
 
 @doc raw"""
 Name of the implementation that would run; on CUDA its kernel and its source file have the same name. Lives as long as the

@@ -727,6 +727,12 @@ PROTOTYPES = {
     # keep to it declines; cuBLASLt takes it as the target of its choice. A CPU context refuses it (UNSUPPORTED).
     # mxq_gemm_options_set_sm_count(options, count)
     "mxq_gemm_options_set_sm_count": (c_int32, [c_void_p, c_int32]),
+    # 1: the bits of a row of D depend on that row of op(A) and its scales, on B, N, K, formats, layouts and options alone: not on
+    # other rows, their number, groups, sm_count, streams or graphs (docs/numerics.md). It holds on one chip with one version of
+    # the library. Implementations that cannot promise it decline, and the choice among the others does not depend on rows.
+    # Groups along the contraction refuse it (UNSUPPORTED), since their sums run over rows. 0 (default): the fastest. Since 0.3.
+    # mxq_gemm_options_set_row_invariant(options, row_invariant)
+    "mxq_gemm_options_set_row_invariant": (c_int32, [c_void_p, c_int32]),
     # Makes the product take the implementation of this name or fail, as mxq_quantize_options_set_implementation does.
     # mxq_gemm_options_set_implementation(options, name)
     "mxq_gemm_options_set_implementation": (c_int32, [c_void_p, c_char_p]),
@@ -755,6 +761,9 @@ PROTOTYPES = {
     # See mxq_gemm_options_get_transpose.
     # mxq_gemm_options_get_implementation(options, name)
     "mxq_gemm_options_get_implementation": (c_int32, [c_void_p, POINTER(c_char_p)]),
+    # Since 0.3.
+    # mxq_gemm_options_get_row_invariant(options, row_invariant)
+    "mxq_gemm_options_get_row_invariant": (c_int32, [c_void_p, POINTER(c_int32)]),
     # Name of the implementation that would run; on CUDA its kernel and its source file have the same name. Lives as long as the
     # plan; "" for NULL.
     # mxq_plan_implementation(plan)

@@ -632,6 +632,11 @@ extern "C" {
     /// them, 1 to 1024; 0 (default): all. D keeps its bound; where SMs share a sum, its bits may be others. Who cannot
     /// keep to it declines; cuBLASLt takes it as the target of its choice. A CPU context refuses it (UNSUPPORTED).
     pub fn mxq_gemm_options_set_sm_count(options: *mut mxq_gemm_options, count: i32) -> mxq_status;
+    /// 1: the bits of a row of D depend on that row of op(A) and its scales, on B, N, K, formats, layouts and options alone: not on
+    /// other rows, their number, groups, sm\_count, streams or graphs (docs/numerics.md). It holds on one chip with one version of
+    /// the library. Implementations that cannot promise it decline, and the choice among the others does not depend on rows.
+    /// Groups along the contraction refuse it (UNSUPPORTED), since their sums run over rows. 0 (default): the fastest. Since 0.3.
+    pub fn mxq_gemm_options_set_row_invariant(options: *mut mxq_gemm_options, row_invariant: i32) -> mxq_status;
     /// Makes the product take the implementation of this name or fail, as mxq\_quantize\_options\_set\_implementation does.
     pub fn mxq_gemm_options_set_implementation(options: *mut mxq_gemm_options, name: *const c_char) -> mxq_status;
     /// Return what was set, or the default, like the getters of a context's options. \*format is 0, with NULL and 0 bytes, where
@@ -651,6 +656,8 @@ extern "C" {
     pub fn mxq_gemm_options_get_sm_count(options: *const mxq_gemm_options, count: *mut i32) -> mxq_status;
     /// See [`mxq_gemm_options_get_transpose`].
     pub fn mxq_gemm_options_get_implementation(options: *const mxq_gemm_options, name: *mut *const c_char) -> mxq_status;
+    /// Since 0.3.
+    pub fn mxq_gemm_options_get_row_invariant(options: *const mxq_gemm_options, row_invariant: *mut i32) -> mxq_status;
     /// Name of the implementation that would run; on CUDA its kernel and its source file have the same name. Lives as long as the
     /// plan; "" for NULL.
     pub fn mxq_plan_implementation(plan: *const mxq_plan) -> *const c_char;
