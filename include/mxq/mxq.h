@@ -50,8 +50,7 @@
  *                 MXQ_CUBLASLT_PATH: see mxq_context_options_set_cublaslt_path.
  *   Growth        New options arrive as new setters. No number changes its meaning, no struct is exposed.
  *
- * Functions are available since 0.2.0 unless their comments say otherwise. Version 0.x: the ABI may still change; the promise
- * of stability starts with 1.0.
+ * Functions are available since 0.2.0, unless their comment says another release. Version 0.x: the ABI may still change; the promise of stability starts with 1.0.
  */
 #ifndef MXQ_MXQ_H
 #define MXQ_MXQ_H
@@ -918,6 +917,102 @@ MXQ_API mxq_status mxq_grouped_gemm(mxq_context* context, const mxq_gemm_options
                                     void* stream);
 MXQ_API mxq_status mxq_grouped_gemm_query(mxq_context* context, const mxq_gemm_options* options, const mxq_tensor* a,
                                           const mxq_tensor* b, const mxq_tensor* d, mxq_plan** plan);
+
+/* ---- Activations -------------------------------------------------------------------------------------------------- */
+
+/* What stands between the two products of a feed-forward layer. g is the gate and u is `up`, each with its bias; sigmoid(x) is
+ * 1 / (1 + e^-x). docs/numerics.md has each step and what NaN, infinities and -0 give. Since 0.3. */
+typedef int32_t mxq_activation;
+
+#define MXQ_ACTIVATION_SWIGLU 1         /* default: g sigmoid(g) u. Since 0.3 */
+#define MXQ_ACTIVATION_GEGLU_ERF 2      /* g (1 + erf(g / sqrt 2)) / 2 u. Since 0.3 */
+#define MXQ_ACTIVATION_GEGLU_TANH 3     /* g (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3))) / 2 u. Since 0.3 */
+#define MXQ_ACTIVATION_SWIGLU_CLAMPED 4 /* g sigmoid(alpha g) (u + addend), with g at most limit, u within +-limit. Since 0.3 */
+#define MXQ_ACTIVATION_SILU 5           /* without a gate: x sigmoid(x). Since 0.3 */
+#define MXQ_ACTIVATION_GELU_ERF 6       /* without a gate: x (1 + erf(x / sqrt 2)) / 2. Since 0.3 */
+#define MXQ_ACTIVATION_GELU_TANH 7      /* without a gate: x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2. Since 0.3 */
+#define MXQ_ACTIVATION_SQUARED_RELU 8   /* without a gate: max(x, 0)^2. Since 0.3 */
+
+/* Which columns of a row of 2 I are gates, and which are `up`. Since 0.3. */
+typedef int32_t mxq_gate_layout;
+
+#define MXQ_GATE_LAYOUT_GATE_UP 1             /* default: I gates, then I ups. Since 0.3 */
+#define MXQ_GATE_LAYOUT_UP_GATE 2             /* I ups, then I gates. Since 0.3 */
+#define MXQ_GATE_LAYOUT_INTERLEAVED_GATE_UP 3 /* gate, up, gate, up, ..., as gpt-oss has them. Since 0.3 */
+#define MXQ_GATE_LAYOUT_INTERLEAVED_UP_GATE 4 /* up, gate, up, gate, ... Since 0.3 */
+
+/* Options of activate, each at its default until it is set. NULL means defaults: SwiGLU, the gates first. Options that mean
+ * nothing to a call are refused (INVALID_ARGUMENT): a gate layout or a clamp of an activation that has none, options of
+ * quantize where out is plain or that mean nothing to its format. Since 0.3. */
+typedef struct mxq_activate_options_s mxq_activate_options;
+
+/* Since 0.3. */
+MXQ_API mxq_status mxq_activate_options_create(mxq_activate_options** out);
+
+/* Since 0.3. */
+MXQ_API void mxq_activate_options_destroy(mxq_activate_options* options);
+
+/* MXQ_ACTIVATION_*. Since 0.3. */
+MXQ_API mxq_status mxq_activate_options_set_activation(mxq_activate_options* options, mxq_activation activation);
+
+/* MXQ_GATE_LAYOUT_*. Since 0.3. */
+MXQ_API mxq_status mxq_activate_options_set_gate_layout(mxq_activate_options* options, mxq_gate_layout layout);
+
+/* The numbers of SWIGLU_CLAMPED. By default they are those of gpt-oss: 1.702, 7 and 1. alpha and addend are finite, limit is
+ * above 0 and may be infinite. Since 0.3. */
+MXQ_API mxq_status mxq_activate_options_set_clamp(mxq_activate_options* options, float alpha, float limit, float addend);
+
+/* A bias: one number for each column of in, added to all rows; with experts or groups (experts, columns of in), one bias for
+ * each. They are of MXQ_FORMAT_F32, F16 or BF16, whatever in is, in memory of the context's device. Format 0 with NULL: no bias
+ * (default). Since 0.3. */
+MXQ_API mxq_status mxq_activate_options_set_bias(mxq_activate_options* options, mxq_format format, const void* bias,
+                                                 uint64_t bytes);
+
+/* A factor for each row of the result, such as a router's weight: one number for each row of in, of all experts, of
+ * MXQ_FORMAT_F32, F16 or BF16, in memory of the context's device. Format 0 with NULL: none (default). Since 0.3. */
+MXQ_API mxq_status mxq_activate_options_set_row_weights(mxq_activate_options* options, mxq_format format,
+                                                        const void* weights, uint64_t bytes);
+
+/* How a quantized result is quantized: all options of mxq_quantize, but an implementation, which has a setter of its own. They
+ * are copied. NULL (default): the defaults. Since 0.3. */
+MXQ_API mxq_status mxq_activate_options_set_quantize_options(mxq_activate_options* options,
+                                                             const mxq_quantize_options* quantize);
+
+/* Makes the verb take the implementation of this name or fail. NULL or "" (default): the best one, or that of MXQ_IMPL.
+ * Since 0.3. */
+MXQ_API mxq_status mxq_activate_options_set_implementation(mxq_activate_options* options, const char* name);
+
+/* Return what was set, or the default, like the getters of a context's options. Pointers that are not set are NULL with 0
+ * bytes. Since 0.3. */
+MXQ_API mxq_status mxq_activate_options_get_activation(const mxq_activate_options* options, mxq_activation* activation);
+MXQ_API mxq_status mxq_activate_options_get_gate_layout(const mxq_activate_options* options, mxq_gate_layout* layout);
+MXQ_API mxq_status mxq_activate_options_get_clamp(const mxq_activate_options* options, float* alpha, float* limit,
+                                                  float* addend);
+MXQ_API mxq_status mxq_activate_options_get_bias(const mxq_activate_options* options, mxq_format* format, const void** bias,
+                                                 uint64_t* bytes);
+MXQ_API mxq_status mxq_activate_options_get_row_weights(const mxq_activate_options* options, mxq_format* format,
+                                                        const void** weights, uint64_t* bytes);
+
+/* Copies the options to `quantize`, which the caller has created. Since 0.3. */
+MXQ_API mxq_status mxq_activate_options_get_quantize_options(const mxq_activate_options* options,
+                                                             mxq_quantize_options* quantize);
+
+/* Since 0.3. */
+MXQ_API mxq_status mxq_activate_options_get_implementation(const mxq_activate_options* options, const char** name);
+
+/* Activates in (F32, F16, BF16) and stores the result in out, which has the same rows: plain numbers, or every declared part of
+ * a quantized tensor, from one read of in on the CPU, and on CUDA where a plan names activate or activate_tile. in is (S, 2 I)
+ * and out (S, I), or both are (S, I) for activations without a gate; experts are a first dimension of both. An element is
+ * computed in fp32 and rounded once: by quantize as mxq_quantize rounds an F32 input, or to out's type as mxq_convert does.
+ * With groups, which in, out or both may have, each has its own bias; rows of in and of a plain out have no padding (UNSUPPORTED
+ * otherwise), and rows past the last end are neither read nor written. A NaN stays in its element, or in what shares its scale.
+ * Concurrent calls and graphs are as for all verbs. CUDA declines lists of experts. Since 0.3. */
+MXQ_API mxq_status mxq_activate(mxq_context* context, const mxq_activate_options* options, const mxq_tensor* in,
+                                const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream);
+
+/* Since 0.3. */
+MXQ_API mxq_status mxq_activate_query(mxq_context* context, const mxq_activate_options* options, const mxq_tensor* in,
+                                      const mxq_tensor* out, mxq_plan** plan);
 
 /* ---- Routing: which token goes to which expert -------------------------------------------------------------------- */
 

@@ -783,6 +783,82 @@ public:
     std::string get_implementation() const { return text(mxq_gemm_options_get_implementation); }
 };
 
+// The numbers of MXQ_ACTIVATION_SWIGLU_CLAMPED.
+struct activation_clamp {
+    float alpha = 0, limit = 0, addend = 0;
+};
+
+// Numbers that activate reads: of a bias, or the weights of rows.
+struct plain_numbers {
+    mxq_format format = 0;  // 0: none
+    memory_of<const void> values;
+};
+
+class activate_options
+    : public detail::options<mxq_activate_options, mxq_activate_options_create, mxq_activate_options_destroy> {
+public:
+    activate_options& set_activation(mxq_activation activation) & {
+        check(mxq_activate_options_set_activation(made(), activation));
+        return *this;
+    }
+    activate_options set_activation(mxq_activation activation) && { return std::move(set_activation(activation)); }
+    activate_options& set_gate_layout(mxq_gate_layout layout) & {
+        check(mxq_activate_options_set_gate_layout(made(), layout));
+        return *this;
+    }
+    activate_options set_gate_layout(mxq_gate_layout layout) && { return std::move(set_gate_layout(layout)); }
+    activate_options& set_clamp(float alpha, float limit, float addend) & {
+        check(mxq_activate_options_set_clamp(made(), alpha, limit, addend));
+        return *this;
+    }
+    activate_options set_clamp(float alpha, float limit, float addend) && { return std::move(set_clamp(alpha, limit, addend)); }
+    activate_options& set_bias(mxq_format format, const void* bias, uint64_t bytes) & {
+        check(mxq_activate_options_set_bias(made(), format, bias, bytes));
+        return *this;
+    }
+    activate_options set_bias(mxq_format format, const void* bias, uint64_t bytes) && { return std::move(set_bias(format, bias, bytes)); }
+    activate_options& set_row_weights(mxq_format format, const void* weights, uint64_t bytes) & {
+        check(mxq_activate_options_set_row_weights(made(), format, weights, bytes));
+        return *this;
+    }
+    activate_options set_row_weights(mxq_format format, const void* weights, uint64_t bytes) && { return std::move(set_row_weights(format, weights, bytes)); }
+    activate_options& set_quantize_options(const quantize_options& quantize) & {
+        check(mxq_activate_options_set_quantize_options(made(), quantize.get()));
+        return *this;
+    }
+    activate_options set_quantize_options(const quantize_options& quantize) && {
+        return std::move(set_quantize_options(quantize));
+    }
+    activate_options& set_implementation(const char* name) & {
+        check(mxq_activate_options_set_implementation(made(), name));
+        return *this;
+    }
+    activate_options set_implementation(const char* name) && { return std::move(set_implementation(name)); }
+
+    mxq_activation get_activation() const { return got(mxq_activate_options_get_activation); }
+    mxq_gate_layout get_gate_layout() const { return got(mxq_activate_options_get_gate_layout); }
+    activation_clamp get_clamp() const {
+        activation_clamp out;
+        read([&](auto* from) { return mxq_activate_options_get_clamp(from, &out.alpha, &out.limit, &out.addend); });
+        return out;
+    }
+    plain_numbers get_bias() const { return numbers(mxq_activate_options_get_bias); }
+    plain_numbers get_row_weights() const { return numbers(mxq_activate_options_get_row_weights); }
+    quantize_options get_quantize_options() const {
+        quantize_options out = quantize_options().set_source_part(0);
+        read([&](auto* from) { return mxq_activate_options_get_quantize_options(from, out.get()); });
+        return out;
+    }
+    std::string get_implementation() const { return text(mxq_activate_options_get_implementation); }
+
+private:
+    plain_numbers numbers(decltype(&mxq_activate_options_get_bias) getter) const {
+        plain_numbers out;
+        read([&](auto* from) { return getter(from, &out.format, &out.values.data, &out.values.bytes); });
+        return out;
+    }
+};
+
 // ---- Verbs and their queries -------------------------------------------------------------------------------------------
 
 // The answer of a query.
@@ -920,6 +996,16 @@ inline void grouped_gemm(const context& on, const gemm_options& options, const t
 inline plan grouped_gemm_query(const context& on, const gemm_options& options, const tensor& a, const tensor& b,
                                const tensor& d) {
     return detail::ask(mxq_grouped_gemm_query, on, options, a, b, d);
+}
+
+inline void activate(const context& on, const activate_options& options, const tensor& in, const tensor& out,
+                     workspace work = {}, void* stream = nullptr) {
+    check(mxq_activate(on.get(), options.get(), in.get(), out.get(), work.data, work.bytes, stream));
+}
+inline plan activate_query(const context& on, const activate_options& options, const tensor& in, const tensor& out) {
+    mxq_plan* raw = nullptr;
+    check(mxq_activate_query(on.get(), options.get(), in.get(), out.get(), &raw));
+    return plan(raw);
 }
 
 // ---- Routing -----------------------------------------------------------------------------------------------------------

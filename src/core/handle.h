@@ -18,6 +18,7 @@ enum class Kind : uint32_t {
     GemmOptions,
     Plan,
     Routing,
+    ActivateOptions,
 };
 
 // Returns what a tag says of its handle: "is a context", "was destroyed".

@@ -36,6 +36,15 @@ void require_groups(const mxq_tensor& t, const char* name, Buffers& buffers);
 // Requires the same type, count and array of ends; on a CPU context, ends that are equal. Those of a are in the buffers.
 void require_same_groups(const mxq_tensor& a, const char* a_name, const mxq_tensor& b, const char* b_name, Buffers& buffers);
 
+// Returns the problem of a call that quantizes to `out`, without its input.
+QuantizeProblem output_problem(const mxq_quantize_options& options, const mxq_tensor& out, Buffers& buffers, Check check);
+
+// Refuses every option that says how codes and scales are made.
+void refuse_making(const mxq_quantize_options& options, const char* verb);
+
+// Refuses the option in verbs that read no quantized tensor.
+void refuse_source_part(const mxq_quantize_options& options, const char* verb);
+
 // Refuses every option but an implementation, for verbs that have no other.
 void refuse_options(const mxq_quantize_options* options, const char* verb);
 

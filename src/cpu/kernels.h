@@ -64,6 +64,8 @@ struct Kernels {
     void (*convert)(const ConvertProblem&, const Rectangle&, bool stream, void* scratch);
     // Stores the sums of the rectangle, which counts rows and columns of the output.
     void (*combine)(const CombineProblem&, const Rectangle&, void* scratch);
+    // Stores what an activation makes, as plain numbers, with the same arguments.
+    void (*activate)(const ActivateProblem&, const Rectangle&, bool stream, void* scratch);
 };
 
 extern const Kernels scalar_kernels;

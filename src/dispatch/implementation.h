@@ -50,6 +50,7 @@ using AmaxImplementation = Implementation<AmaxProblem>;
 using PadImplementation = Implementation<PadProblem>;
 using ConvertImplementation = Implementation<ConvertProblem>;
 using SwizzleImplementation = Implementation<SwizzleProblem>;
+using ActivateImplementation = Implementation<ActivateProblem>;
 using GemmImplementation = Implementation<GemmProblem>;
 using RouteImplementation = Implementation<RouteProblem>;
 using GatherImplementation = Implementation<GatherProblem>;

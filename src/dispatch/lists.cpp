@@ -297,6 +297,13 @@ const GemmImplementation* preferred_gemm(const Context& context, const GemmProbl
     return tiles >= enough_tiles ? &cuda::wgmma_fp8_sm90 : nullptr;
 }
 
+const ActivateImplementation* const activate_list[] = {
+    &cuda::activate,           // to plain numbers
+    &cuda::activate_tile,      // to codes of 8 and 6 bits with scales of blocks: tiles of 128x128 in registers
+    &cuda::activate_quantize,  // to every other format: F32 in the workspace, then quantize
+    &cpu::activate,
+};
+
 template <class Problem, size_t count>
 constexpr Verb<Problem> as_verb(const char* name, const Implementation<Problem>* const (&list)[count],
                                 const Implementation<Problem>* (*preferred)(const Context&, const Problem&) = nullptr) {
@@ -320,6 +327,7 @@ constinit const Verb<GemmProblem> gemm = as_verb("gemm", gemm_list, preferred_ge
 constinit const Verb<GemmProblem> grouped_gemm = as_verb("grouped_gemm", grouped_gemm_list, preferred_gemm);
 constinit const Verb<RouteProblem> route = as_verb("route", route_list);
 constinit const Verb<CombineProblem> combine = as_verb("combine", combine_list);
+constinit const Verb<ActivateProblem> activate = as_verb("activate", activate_list);
 }  // namespace verbs
 
 namespace {
@@ -340,6 +348,7 @@ void each_verb(const Look& look) {
     look(verbs::grouped_gemm);
     look(verbs::route);
     look(verbs::combine);
+    look(verbs::activate);
 }
 
 }  // namespace

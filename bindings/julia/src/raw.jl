@@ -217,6 +217,39 @@ const MXQ_BOUND_REBASED = mxq_bound(3)
 const MXQ_BOUND_REBASED_GUARDED = mxq_bound(4)
 # products of two codes are exact; not measured: how FP8 and FP4 tensor cores sum
 const MXQ_BOUND_BLACKWELL_TENSOR_CORES = mxq_bound(5)
+# What stands between the two products of a feed-forward layer. g is the gate and u is `up`, each with its bias; sigmoid(x) is
+# 1 / (1 + e^-x). docs/numerics.md has each step and what NaN, infinities and -0 give. Since 0.3.
+const mxq_activation = Int32
+# default: g sigmoid(g) u. Since 0.3
+const MXQ_ACTIVATION_SWIGLU = mxq_activation(1)
+# g (1 + erf(g / sqrt 2)) / 2 u. Since 0.3
+const MXQ_ACTIVATION_GEGLU_ERF = mxq_activation(2)
+# g (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3))) / 2 u. Since 0.3
+const MXQ_ACTIVATION_GEGLU_TANH = mxq_activation(3)
+# g sigmoid(alpha g) (u + addend), with g at most limit, u within +-limit. Since 0.3
+const MXQ_ACTIVATION_SWIGLU_CLAMPED = mxq_activation(4)
+# without a gate: x sigmoid(x). Since 0.3
+const MXQ_ACTIVATION_SILU = mxq_activation(5)
+# without a gate: x (1 + erf(x / sqrt 2)) / 2. Since 0.3
+const MXQ_ACTIVATION_GELU_ERF = mxq_activation(6)
+# without a gate: x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2. Since 0.3
+const MXQ_ACTIVATION_GELU_TANH = mxq_activation(7)
+# without a gate: max(x, 0)^2. Since 0.3
+const MXQ_ACTIVATION_SQUARED_RELU = mxq_activation(8)
+# Which columns of a row of 2 I are gates, and which are `up`. Since 0.3.
+const mxq_gate_layout = Int32
+# default: I gates, then I ups. Since 0.3
+const MXQ_GATE_LAYOUT_GATE_UP = mxq_gate_layout(1)
+# I ups, then I gates. Since 0.3
+const MXQ_GATE_LAYOUT_UP_GATE = mxq_gate_layout(2)
+# gate, up, gate, up, ..., as gpt-oss has them. Since 0.3
+const MXQ_GATE_LAYOUT_INTERLEAVED_GATE_UP = mxq_gate_layout(3)
+# up, gate, up, gate, ... Since 0.3
+const MXQ_GATE_LAYOUT_INTERLEAVED_UP_GATE = mxq_gate_layout(4)
+# Options of activate, each at its default until it is set. NULL means defaults: SwiGLU, the gates first. Options that mean
+# nothing to a call are refused (INVALID_ARGUMENT): a gate layout or a clamp of an activation that has none, options of
+# quantize where out is plain or that mean nothing to its format. Since 0.3.
+mutable struct mxq_activate_options end
 # A descriptor of one routing: each of T tokens chooses k of E experts. It owns no memory. Letters: T tokens, k choices, S
 # = T * k. Choice j of token t has the number t * k + j. mxq_route computes, all int32 but the last:
 #
@@ -1164,6 +1197,109 @@ mxq_grouped_gemm(context, options, a, b, d, workspace, workspace_bytes, stream) 
 See `mxq_grouped_gemm`.
 """
 mxq_grouped_gemm_query(context, options, a, b, d, plan) = @ccall libmxq.mxq_grouped_gemm_query(context::Ptr{mxq_context}, options::Ptr{mxq_gemm_options}, a::Ptr{mxq_tensor}, b::Ptr{mxq_tensor}, d::Ptr{mxq_tensor}, plan::Ptr{Ptr{mxq_plan}})::mxq_status
+
+@doc raw"""
+Since 0.3.
+"""
+mxq_activate_options_create(out) = @ccall libmxq.mxq_activate_options_create(out::Ptr{Ptr{mxq_activate_options}})::mxq_status
+
+@doc raw"""
+Since 0.3.
+"""
+mxq_activate_options_destroy(options) = @ccall libmxq.mxq_activate_options_destroy(options::Ptr{mxq_activate_options})::Cvoid
+
+@doc raw"""
+MXQ_ACTIVATION_*. Since 0.3.
+"""
+mxq_activate_options_set_activation(options, activation) = @ccall libmxq.mxq_activate_options_set_activation(options::Ptr{mxq_activate_options}, activation::mxq_activation)::mxq_status
+
+@doc raw"""
+MXQ_GATE_LAYOUT_*. Since 0.3.
+"""
+mxq_activate_options_set_gate_layout(options, layout) = @ccall libmxq.mxq_activate_options_set_gate_layout(options::Ptr{mxq_activate_options}, layout::mxq_gate_layout)::mxq_status
+
+@doc raw"""
+The numbers of SWIGLU_CLAMPED. By default they are those of gpt-oss: 1.702, 7 and 1. alpha and addend are finite, limit is
+above 0 and may be infinite. Since 0.3.
+"""
+mxq_activate_options_set_clamp(options, alpha, limit, addend) = @ccall libmxq.mxq_activate_options_set_clamp(options::Ptr{mxq_activate_options}, alpha::Cfloat, limit::Cfloat, addend::Cfloat)::mxq_status
+
+@doc raw"""
+A bias: one number for each column of in, added to all rows; with experts or groups (experts, columns of in), one bias for
+each. They are of MXQ_FORMAT_F32, F16 or BF16, whatever in is, in memory of the context's device. Format 0 with NULL: no bias
+(default). Since 0.3.
+"""
+mxq_activate_options_set_bias(options, format, bias, bytes) = @ccall libmxq.mxq_activate_options_set_bias(options::Ptr{mxq_activate_options}, format::mxq_format, bias::Ptr{Cvoid}, bytes::UInt64)::mxq_status
+
+@doc raw"""
+A factor for each row of the result, such as a router's weight: one number for each row of in, of all experts, of
+MXQ_FORMAT_F32, F16 or BF16, in memory of the context's device. Format 0 with NULL: none (default). Since 0.3.
+"""
+mxq_activate_options_set_row_weights(options, format, weights, bytes) = @ccall libmxq.mxq_activate_options_set_row_weights(options::Ptr{mxq_activate_options}, format::mxq_format, weights::Ptr{Cvoid}, bytes::UInt64)::mxq_status
+
+@doc raw"""
+How a quantized result is quantized: all options of mxq_quantize, but an implementation, which has a setter of its own. They
+are copied. NULL (default): the defaults. Since 0.3.
+"""
+mxq_activate_options_set_quantize_options(options, quantize) = @ccall libmxq.mxq_activate_options_set_quantize_options(options::Ptr{mxq_activate_options}, quantize::Ptr{mxq_quantize_options})::mxq_status
+
+@doc raw"""
+Makes the verb take the implementation of this name or fail. NULL or "" (default): the best one, or that of MXQ_IMPL.
+Since 0.3.
+"""
+mxq_activate_options_set_implementation(options, name) = @ccall libmxq.mxq_activate_options_set_implementation(options::Ptr{mxq_activate_options}, name::Cstring)::mxq_status
+
+@doc raw"""
+Return what was set, or the default, like the getters of a context's options. Pointers that are not set are NULL with 0
+bytes. Since 0.3.
+"""
+mxq_activate_options_get_activation(options, activation) = @ccall libmxq.mxq_activate_options_get_activation(options::Ptr{mxq_activate_options}, activation::Ptr{mxq_activation})::mxq_status
+
+@doc raw"""
+See `mxq_activate_options_get_activation`.
+"""
+mxq_activate_options_get_gate_layout(options, layout) = @ccall libmxq.mxq_activate_options_get_gate_layout(options::Ptr{mxq_activate_options}, layout::Ptr{mxq_gate_layout})::mxq_status
+
+@doc raw"""
+See `mxq_activate_options_get_activation`.
+"""
+mxq_activate_options_get_clamp(options, alpha, limit, addend) = @ccall libmxq.mxq_activate_options_get_clamp(options::Ptr{mxq_activate_options}, alpha::Ptr{Cfloat}, limit::Ptr{Cfloat}, addend::Ptr{Cfloat})::mxq_status
+
+@doc raw"""
+See `mxq_activate_options_get_activation`.
+"""
+mxq_activate_options_get_bias(options, format, bias, bytes) = @ccall libmxq.mxq_activate_options_get_bias(options::Ptr{mxq_activate_options}, format::Ptr{mxq_format}, bias::Ptr{Ptr{Cvoid}}, bytes::Ptr{UInt64})::mxq_status
+
+@doc raw"""
+See `mxq_activate_options_get_activation`.
+"""
+mxq_activate_options_get_row_weights(options, format, weights, bytes) = @ccall libmxq.mxq_activate_options_get_row_weights(options::Ptr{mxq_activate_options}, format::Ptr{mxq_format}, weights::Ptr{Ptr{Cvoid}}, bytes::Ptr{UInt64})::mxq_status
+
+@doc raw"""
+Copies the options to `quantize`, which the caller has created. Since 0.3.
+"""
+mxq_activate_options_get_quantize_options(options, quantize) = @ccall libmxq.mxq_activate_options_get_quantize_options(options::Ptr{mxq_activate_options}, quantize::Ptr{mxq_quantize_options})::mxq_status
+
+@doc raw"""
+Since 0.3.
+"""
+mxq_activate_options_get_implementation(options, name) = @ccall libmxq.mxq_activate_options_get_implementation(options::Ptr{mxq_activate_options}, name::Ptr{Cstring})::mxq_status
+
+@doc raw"""
+Activates in (F32, F16, BF16) and stores the result in out, which has the same rows: plain numbers, or every declared part of
+a quantized tensor, from one read of in on the CPU, and on CUDA where a plan names activate or activate_tile. in is (S, 2 I)
+and out (S, I), or both are (S, I) for activations without a gate; experts are a first dimension of both. An element is
+computed in fp32 and rounded once: by quantize as mxq_quantize rounds an F32 input, or to out's type as mxq_convert does.
+With groups, which in, out or both may have, each has its own bias; rows of in and of a plain out have no padding (UNSUPPORTED
+otherwise), and rows past the last end are neither read nor written. A NaN stays in its element, or in what shares its scale.
+Concurrent calls and graphs are as for all verbs. CUDA declines lists of experts. Since 0.3.
+"""
+mxq_activate(context, options, input, out, workspace, workspace_bytes, stream) = @ccall libmxq.mxq_activate(context::Ptr{mxq_context}, options::Ptr{mxq_activate_options}, input::Ptr{mxq_tensor}, out::Ptr{mxq_tensor}, workspace::Ptr{Cvoid}, workspace_bytes::UInt64, stream::Ptr{Cvoid})::mxq_status
+
+@doc raw"""
+Since 0.3.
+"""
+mxq_activate_query(context, options, input, out, plan) = @ccall libmxq.mxq_activate_query(context::Ptr{mxq_context}, options::Ptr{mxq_activate_options}, input::Ptr{mxq_tensor}, out::Ptr{mxq_tensor}, plan::Ptr{Ptr{mxq_plan}})::mxq_status
 
 @doc raw"""
 A descriptor for `tokens` (0 or more) with `choices` of `experts` each. choices is 1 or more, experts 1 to

@@ -159,6 +159,33 @@ MXQ_BOUND_REBASED_GUARDED = 4
 # products of two codes are exact; not measured: how FP8 and FP4 tensor cores sum
 MXQ_BOUND_BLACKWELL_TENSOR_CORES = 5
 
+# ---- Activations ----
+
+# default: g sigmoid(g) u. Since 0.3
+MXQ_ACTIVATION_SWIGLU = 1
+# g (1 + erf(g / sqrt 2)) / 2 u. Since 0.3
+MXQ_ACTIVATION_GEGLU_ERF = 2
+# g (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3))) / 2 u. Since 0.3
+MXQ_ACTIVATION_GEGLU_TANH = 3
+# g sigmoid(alpha g) (u + addend), with g at most limit, u within +-limit. Since 0.3
+MXQ_ACTIVATION_SWIGLU_CLAMPED = 4
+# without a gate: x sigmoid(x). Since 0.3
+MXQ_ACTIVATION_SILU = 5
+# without a gate: x (1 + erf(x / sqrt 2)) / 2. Since 0.3
+MXQ_ACTIVATION_GELU_ERF = 6
+# without a gate: x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2. Since 0.3
+MXQ_ACTIVATION_GELU_TANH = 7
+# without a gate: max(x, 0)^2. Since 0.3
+MXQ_ACTIVATION_SQUARED_RELU = 8
+# default: I gates, then I ups. Since 0.3
+MXQ_GATE_LAYOUT_GATE_UP = 1
+# I ups, then I gates. Since 0.3
+MXQ_GATE_LAYOUT_UP_GATE = 2
+# gate, up, gate, up, ..., as gpt-oss has them. Since 0.3
+MXQ_GATE_LAYOUT_INTERLEAVED_GATE_UP = 3
+# up, gate, up, gate, ... Since 0.3
+MXQ_GATE_LAYOUT_INTERLEAVED_UP_GATE = 4
+
 # ---- Values of each family, by the short name ----
 
 FAMILIES = {
@@ -252,6 +279,22 @@ FAMILIES = {
         "rebased": MXQ_BOUND_REBASED,
         "rebased_guarded": MXQ_BOUND_REBASED_GUARDED,
         "blackwell_tensor_cores": MXQ_BOUND_BLACKWELL_TENSOR_CORES,
+    },
+    "mxq_activation": {
+        "swiglu": MXQ_ACTIVATION_SWIGLU,
+        "geglu_erf": MXQ_ACTIVATION_GEGLU_ERF,
+        "geglu_tanh": MXQ_ACTIVATION_GEGLU_TANH,
+        "swiglu_clamped": MXQ_ACTIVATION_SWIGLU_CLAMPED,
+        "silu": MXQ_ACTIVATION_SILU,
+        "gelu_erf": MXQ_ACTIVATION_GELU_ERF,
+        "gelu_tanh": MXQ_ACTIVATION_GELU_TANH,
+        "squared_relu": MXQ_ACTIVATION_SQUARED_RELU,
+    },
+    "mxq_gate_layout": {
+        "gate_up": MXQ_GATE_LAYOUT_GATE_UP,
+        "up_gate": MXQ_GATE_LAYOUT_UP_GATE,
+        "interleaved_gate_up": MXQ_GATE_LAYOUT_INTERLEAVED_GATE_UP,
+        "interleaved_up_gate": MXQ_GATE_LAYOUT_INTERLEAVED_UP_GATE,
     },
 }
 
@@ -933,6 +976,73 @@ PROTOTYPES = {
     # See mxq_grouped_gemm.
     # mxq_grouped_gemm_query(context, options, a, b, d, plan)
     "mxq_grouped_gemm_query": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, POINTER(c_void_p)]),
+    # Since 0.3.
+    # mxq_activate_options_create(out)
+    "mxq_activate_options_create": (c_int32, [POINTER(c_void_p)]),
+    # Since 0.3.
+    # mxq_activate_options_destroy(options)
+    "mxq_activate_options_destroy": (None, [c_void_p]),
+    # MXQ_ACTIVATION_*. Since 0.3.
+    # mxq_activate_options_set_activation(options, activation)
+    "mxq_activate_options_set_activation": (c_int32, [c_void_p, c_int32]),
+    # MXQ_GATE_LAYOUT_*. Since 0.3.
+    # mxq_activate_options_set_gate_layout(options, layout)
+    "mxq_activate_options_set_gate_layout": (c_int32, [c_void_p, c_int32]),
+    # The numbers of SWIGLU_CLAMPED. By default they are those of gpt-oss: 1.702, 7 and 1. alpha and addend are finite, limit is
+    # above 0 and may be infinite. Since 0.3.
+    # mxq_activate_options_set_clamp(options, alpha, limit, addend)
+    "mxq_activate_options_set_clamp": (c_int32, [c_void_p, c_float, c_float, c_float]),
+    # A bias: one number for each column of in, added to all rows; with experts or groups (experts, columns of in), one bias for
+    # each. They are of MXQ_FORMAT_F32, F16 or BF16, whatever in is, in memory of the context's device. Format 0 with NULL: no bias
+    # (default). Since 0.3.
+    # mxq_activate_options_set_bias(options, format, bias, bytes)
+    "mxq_activate_options_set_bias": (c_int32, [c_void_p, c_int32, c_void_p, c_uint64]),
+    # A factor for each row of the result, such as a router's weight: one number for each row of in, of all experts, of
+    # MXQ_FORMAT_F32, F16 or BF16, in memory of the context's device. Format 0 with NULL: none (default). Since 0.3.
+    # mxq_activate_options_set_row_weights(options, format, weights, bytes)
+    "mxq_activate_options_set_row_weights": (c_int32, [c_void_p, c_int32, c_void_p, c_uint64]),
+    # How a quantized result is quantized: all options of mxq_quantize, but an implementation, which has a setter of its own. They
+    # are copied. NULL (default): the defaults. Since 0.3.
+    # mxq_activate_options_set_quantize_options(options, quantize)
+    "mxq_activate_options_set_quantize_options": (c_int32, [c_void_p, c_void_p]),
+    # Makes the verb take the implementation of this name or fail. NULL or "" (default): the best one, or that of MXQ_IMPL.
+    # Since 0.3.
+    # mxq_activate_options_set_implementation(options, name)
+    "mxq_activate_options_set_implementation": (c_int32, [c_void_p, c_char_p]),
+    # Return what was set, or the default, like the getters of a context's options. Pointers that are not set are NULL with 0
+    # bytes. Since 0.3.
+    # mxq_activate_options_get_activation(options, activation)
+    "mxq_activate_options_get_activation": (c_int32, [c_void_p, POINTER(c_int32)]),
+    # See mxq_activate_options_get_activation.
+    # mxq_activate_options_get_gate_layout(options, layout)
+    "mxq_activate_options_get_gate_layout": (c_int32, [c_void_p, POINTER(c_int32)]),
+    # See mxq_activate_options_get_activation.
+    # mxq_activate_options_get_clamp(options, alpha, limit, addend)
+    "mxq_activate_options_get_clamp": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p]),
+    # See mxq_activate_options_get_activation.
+    # mxq_activate_options_get_bias(options, format, bias, bytes)
+    "mxq_activate_options_get_bias": (c_int32, [c_void_p, POINTER(c_int32), POINTER(c_void_p), POINTER(c_uint64)]),
+    # See mxq_activate_options_get_activation.
+    # mxq_activate_options_get_row_weights(options, format, weights, bytes)
+    "mxq_activate_options_get_row_weights": (c_int32, [c_void_p, POINTER(c_int32), POINTER(c_void_p), POINTER(c_uint64)]),
+    # Copies the options to `quantize`, which the caller has created. Since 0.3.
+    # mxq_activate_options_get_quantize_options(options, quantize)
+    "mxq_activate_options_get_quantize_options": (c_int32, [c_void_p, c_void_p]),
+    # Since 0.3.
+    # mxq_activate_options_get_implementation(options, name)
+    "mxq_activate_options_get_implementation": (c_int32, [c_void_p, POINTER(c_char_p)]),
+    # Activates in (F32, F16, BF16) and stores the result in out, which has the same rows: plain numbers, or every declared part of
+    # a quantized tensor, from one read of in on the CPU, and on CUDA where a plan names activate or activate_tile. in is (S, 2 I)
+    # and out (S, I), or both are (S, I) for activations without a gate; experts are a first dimension of both. An element is
+    # computed in fp32 and rounded once: by quantize as mxq_quantize rounds an F32 input, or to out's type as mxq_convert does.
+    # With groups, which in, out or both may have, each has its own bias; rows of in and of a plain out have no padding (UNSUPPORTED
+    # otherwise), and rows past the last end are neither read nor written. A NaN stays in its element, or in what shares its scale.
+    # Concurrent calls and graphs are as for all verbs. CUDA declines lists of experts. Since 0.3.
+    # mxq_activate(context, options, in, out, workspace, workspace_bytes, stream)
+    "mxq_activate": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_uint64, c_void_p]),
+    # Since 0.3.
+    # mxq_activate_query(context, options, in, out, plan)
+    "mxq_activate_query": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p, POINTER(c_void_p)]),
     # A descriptor for `tokens` (0 or more) with `choices` of `experts` each. choices is 1 or more, experts 1 to
     # MXQ_MAX_GROUPS, and tokens * choices at most MXQ_MAX_DIM. On failure *out is NULL. Since 0.3.
     # mxq_routing_create(tokens, choices, experts, out)

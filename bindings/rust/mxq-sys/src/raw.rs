@@ -257,6 +257,43 @@ pub const MXQ_BOUND_REBASED: mxq_bound = 3;
 pub const MXQ_BOUND_REBASED_GUARDED: mxq_bound = 4;
 /// products of two codes are exact; not measured: how FP8 and FP4 tensor cores sum
 pub const MXQ_BOUND_BLACKWELL_TENSOR_CORES: mxq_bound = 5;
+/// What stands between the two products of a feed-forward layer. g is the gate and u is `up`, each with its bias; sigmoid(x) is
+/// 1 / (1 + e^-x). docs/numerics.md has each step and what NaN, infinities and -0 give. Since 0.3.
+pub type mxq_activation = i32;
+/// default: g sigmoid(g) u. Since 0.3
+pub const MXQ_ACTIVATION_SWIGLU: mxq_activation = 1;
+/// g (1 + erf(g / sqrt 2)) / 2 u. Since 0.3
+pub const MXQ_ACTIVATION_GEGLU_ERF: mxq_activation = 2;
+/// g (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3))) / 2 u. Since 0.3
+pub const MXQ_ACTIVATION_GEGLU_TANH: mxq_activation = 3;
+/// g sigmoid(alpha g) (u + addend), with g at most limit, u within +-limit. Since 0.3
+pub const MXQ_ACTIVATION_SWIGLU_CLAMPED: mxq_activation = 4;
+/// without a gate: x sigmoid(x). Since 0.3
+pub const MXQ_ACTIVATION_SILU: mxq_activation = 5;
+/// without a gate: x (1 + erf(x / sqrt 2)) / 2. Since 0.3
+pub const MXQ_ACTIVATION_GELU_ERF: mxq_activation = 6;
+/// without a gate: x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2. Since 0.3
+pub const MXQ_ACTIVATION_GELU_TANH: mxq_activation = 7;
+/// without a gate: max(x, 0)^2. Since 0.3
+pub const MXQ_ACTIVATION_SQUARED_RELU: mxq_activation = 8;
+/// Which columns of a row of 2 I are gates, and which are `up`. Since 0.3.
+pub type mxq_gate_layout = i32;
+/// default: I gates, then I ups. Since 0.3
+pub const MXQ_GATE_LAYOUT_GATE_UP: mxq_gate_layout = 1;
+/// I ups, then I gates. Since 0.3
+pub const MXQ_GATE_LAYOUT_UP_GATE: mxq_gate_layout = 2;
+/// gate, up, gate, up, ..., as gpt-oss has them. Since 0.3
+pub const MXQ_GATE_LAYOUT_INTERLEAVED_GATE_UP: mxq_gate_layout = 3;
+/// up, gate, up, gate, ... Since 0.3
+pub const MXQ_GATE_LAYOUT_INTERLEAVED_UP_GATE: mxq_gate_layout = 4;
+/// Options of activate, each at its default until it is set. NULL means defaults: SwiGLU, the gates first. Options that mean
+/// nothing to a call are refused (INVALID\_ARGUMENT): a gate layout or a clamp of an activation that has none, options of
+/// quantize where out is plain or that mean nothing to its format. Since 0.3.
+#[repr(C)]
+pub struct mxq_activate_options {
+    _opaque: [u8; 0],
+    _marker: PhantomData<(*mut u8, PhantomPinned)>,
+}
 /// A descriptor of one routing: each of T tokens chooses k of E experts. It owns no memory. Letters: T tokens, k choices, S
 /// = T \* k. Choice j of token t has the number t \* k + j. mxq\_route computes, all int32 but the last:
 ///
@@ -812,6 +849,55 @@ extern "C" {
     pub fn mxq_grouped_gemm(context: *mut mxq_context, options: *const mxq_gemm_options, a: *const mxq_tensor, b: *const mxq_tensor, d: *const mxq_tensor, workspace: *mut c_void, workspace_bytes: u64, stream: *mut c_void) -> mxq_status;
     /// See [`mxq_grouped_gemm`].
     pub fn mxq_grouped_gemm_query(context: *mut mxq_context, options: *const mxq_gemm_options, a: *const mxq_tensor, b: *const mxq_tensor, d: *const mxq_tensor, plan: *mut *mut mxq_plan) -> mxq_status;
+    /// Since 0.3.
+    pub fn mxq_activate_options_create(out: *mut *mut mxq_activate_options) -> mxq_status;
+    /// Since 0.3.
+    pub fn mxq_activate_options_destroy(options: *mut mxq_activate_options);
+    /// MXQ\_ACTIVATION\_\*. Since 0.3.
+    pub fn mxq_activate_options_set_activation(options: *mut mxq_activate_options, activation: mxq_activation) -> mxq_status;
+    /// MXQ\_GATE\_LAYOUT\_\*. Since 0.3.
+    pub fn mxq_activate_options_set_gate_layout(options: *mut mxq_activate_options, layout: mxq_gate_layout) -> mxq_status;
+    /// The numbers of SWIGLU\_CLAMPED. By default they are those of gpt-oss: 1.702, 7 and 1. alpha and addend are finite, limit is
+    /// above 0 and may be infinite. Since 0.3.
+    pub fn mxq_activate_options_set_clamp(options: *mut mxq_activate_options, alpha: f32, limit: f32, addend: f32) -> mxq_status;
+    /// A bias: one number for each column of in, added to all rows; with experts or groups (experts, columns of in), one bias for
+    /// each. They are of MXQ\_FORMAT\_F32, F16 or BF16, whatever in is, in memory of the context's device. Format 0 with NULL: no bias
+    /// (default). Since 0.3.
+    pub fn mxq_activate_options_set_bias(options: *mut mxq_activate_options, format: mxq_format, bias: *const c_void, bytes: u64) -> mxq_status;
+    /// A factor for each row of the result, such as a router's weight: one number for each row of in, of all experts, of
+    /// MXQ\_FORMAT\_F32, F16 or BF16, in memory of the context's device. Format 0 with NULL: none (default). Since 0.3.
+    pub fn mxq_activate_options_set_row_weights(options: *mut mxq_activate_options, format: mxq_format, weights: *const c_void, bytes: u64) -> mxq_status;
+    /// How a quantized result is quantized: all options of mxq\_quantize, but an implementation, which has a setter of its own. They
+    /// are copied. NULL (default): the defaults. Since 0.3.
+    pub fn mxq_activate_options_set_quantize_options(options: *mut mxq_activate_options, quantize: *const mxq_quantize_options) -> mxq_status;
+    /// Makes the verb take the implementation of this name or fail. NULL or "" (default): the best one, or that of MXQ\_IMPL.
+    /// Since 0.3.
+    pub fn mxq_activate_options_set_implementation(options: *mut mxq_activate_options, name: *const c_char) -> mxq_status;
+    /// Return what was set, or the default, like the getters of a context's options. Pointers that are not set are NULL with 0
+    /// bytes. Since 0.3.
+    pub fn mxq_activate_options_get_activation(options: *const mxq_activate_options, activation: *mut mxq_activation) -> mxq_status;
+    /// See [`mxq_activate_options_get_activation`].
+    pub fn mxq_activate_options_get_gate_layout(options: *const mxq_activate_options, layout: *mut mxq_gate_layout) -> mxq_status;
+    /// See [`mxq_activate_options_get_activation`].
+    pub fn mxq_activate_options_get_clamp(options: *const mxq_activate_options, alpha: *mut f32, limit: *mut f32, addend: *mut f32) -> mxq_status;
+    /// See [`mxq_activate_options_get_activation`].
+    pub fn mxq_activate_options_get_bias(options: *const mxq_activate_options, format: *mut mxq_format, bias: *mut *const c_void, bytes: *mut u64) -> mxq_status;
+    /// See [`mxq_activate_options_get_activation`].
+    pub fn mxq_activate_options_get_row_weights(options: *const mxq_activate_options, format: *mut mxq_format, weights: *mut *const c_void, bytes: *mut u64) -> mxq_status;
+    /// Copies the options to `quantize`, which the caller has created. Since 0.3.
+    pub fn mxq_activate_options_get_quantize_options(options: *const mxq_activate_options, quantize: *mut mxq_quantize_options) -> mxq_status;
+    /// Since 0.3.
+    pub fn mxq_activate_options_get_implementation(options: *const mxq_activate_options, name: *mut *const c_char) -> mxq_status;
+    /// Activates in (F32, F16, BF16) and stores the result in out, which has the same rows: plain numbers, or every declared part of
+    /// a quantized tensor, from one read of in on the CPU, and on CUDA where a plan names activate or activate\_tile. in is (S, 2 I)
+    /// and out (S, I), or both are (S, I) for activations without a gate; experts are a first dimension of both. An element is
+    /// computed in fp32 and rounded once: by quantize as mxq\_quantize rounds an F32 input, or to out's type as mxq\_convert does.
+    /// With groups, which in, out or both may have, each has its own bias; rows of in and of a plain out have no padding (UNSUPPORTED
+    /// otherwise), and rows past the last end are neither read nor written. A NaN stays in its element, or in what shares its scale.
+    /// Concurrent calls and graphs are as for all verbs. CUDA declines lists of experts. Since 0.3.
+    pub fn mxq_activate(context: *mut mxq_context, options: *const mxq_activate_options, input: *const mxq_tensor, out: *const mxq_tensor, workspace: *mut c_void, workspace_bytes: u64, stream: *mut c_void) -> mxq_status;
+    /// Since 0.3.
+    pub fn mxq_activate_query(context: *mut mxq_context, options: *const mxq_activate_options, input: *const mxq_tensor, out: *const mxq_tensor, plan: *mut *mut mxq_plan) -> mxq_status;
     /// A descriptor for `tokens` (0 or more) with `choices` of `experts` each. choices is 1 or more, experts 1 to
     /// MXQ\_MAX\_GROUPS, and tokens \* choices at most MXQ\_MAX\_DIM. On failure \*out is NULL. Since 0.3.
     pub fn mxq_routing_create(tokens: i64, choices: i32, experts: i32, out: *mut *mut mxq_routing) -> mxq_status;
