@@ -1126,6 +1126,97 @@ MXQ_API mxq_status mxq_combine(mxq_context* context, const mxq_quantize_options*
 MXQ_API mxq_status mxq_combine_query(mxq_context* context, const mxq_quantize_options* options, const mxq_routing* routing,
                                      const mxq_tensor* in, const mxq_tensor* residual, const mxq_tensor* out, mxq_plan** plan);
 
+/* ---- Expert layer ------------------------------------------------------------------------------------------------- */
+
+/* Options of mxq_expert_layer, each at its default until it is set. What setters get is copied, but the memory that it
+ * points to. Since 0.3. */
+typedef struct mxq_expert_layer_options_s mxq_expert_layer_options;
+
+/* Since 0.3. */
+MXQ_API mxq_status mxq_expert_layer_options_create(mxq_expert_layer_options** out);
+
+/* Since 0.3. */
+MXQ_API void mxq_expert_layer_options_destroy(mxq_expert_layer_options* options);
+
+/* The activation with its numbers, its layout of gates and, where set, its bias, which is added after the first product was
+ * rounded. Row weights and an implementation are refused. NULL (default): the defaults of mxq_activate. Since 0.3. */
+MXQ_API mxq_status mxq_expert_layer_options_set_activate_options(mxq_expert_layer_options* options,
+                                                                 const mxq_activate_options* activate);
+
+/* The format and scaling of the rows that enter each product: a quantized format, scaling 0 being its default, or format 0
+ * with scaling 0 (default): plain, those of x and of the inner format. Since 0.3. */
+MXQ_API mxq_status mxq_expert_layer_options_set_row_format(mxq_expert_layer_options* options, mxq_format format,
+                                                           mxq_scaling scaling);
+
+/* How these rows are quantized. An amax that is given, a source part and an implementation are refused. NULL (default): the
+ * defaults of mxq_quantize. Since 0.3. */
+MXQ_API mxq_status mxq_expert_layer_options_set_quantize_options(mxq_expert_layer_options* options,
+                                                                 const mxq_quantize_options* quantize);
+
+/* What numbers between the steps are rounded to: the first product, a plain activation and the second product.
+ * MXQ_FORMAT_BF16 (default), F16 or F32. Since 0.3. */
+MXQ_API mxq_status mxq_expert_layer_options_set_inner_format(mxq_expert_layer_options* options, mxq_format format);
+
+/* The bias of a product, (experts of this rank, its columns), added in fp32 before the product is rounded: as
+ * mxq_gemm_options_set_bias. Format 0 with NULL: none (default). Since 0.3. */
+MXQ_API mxq_status mxq_expert_layer_options_set_gate_up_bias(mxq_expert_layer_options* options, mxq_format format,
+                                                             const void* bias, uint64_t bytes);
+MXQ_API mxq_status mxq_expert_layer_options_set_down_bias(mxq_expert_layer_options* options, mxq_format format,
+                                                          const void* bias, uint64_t bytes);
+
+/* What the sum of each token starts at, a plain tensor of out's shape, such as the output of a shared expert. The
+ * descriptor is copied. NULL (default): 0. Since 0.3. */
+MXQ_API mxq_status mxq_expert_layer_options_set_residual(mxq_expert_layer_options* options, const mxq_tensor* residual);
+
+/* 1: the weights of choices multiply the activation, before the second product, whose bias they then leave alone; 0
+ * (default): they multiply the second product with its bias. Since 0.3. */
+MXQ_API mxq_status mxq_expert_layer_options_set_weights_first(mxq_expert_layer_options* options, int32_t first);
+
+/* As mxq_gemm_options_set_exact_products, for both products. Since 0.3. */
+MXQ_API mxq_status mxq_expert_layer_options_set_exact_products(mxq_expert_layer_options* options, int32_t exact);
+
+/* Return what was set, or the default, like the getters of a context's options. Options and descriptors are copied to
+ * objects that the caller has created; *has_residual is 0 where there is none, and residual, a tensor of any shape, is then
+ * left alone. Since 0.3. */
+MXQ_API mxq_status mxq_expert_layer_options_get_activate_options(const mxq_expert_layer_options* options,
+                                                                 mxq_activate_options* activate);
+MXQ_API mxq_status mxq_expert_layer_options_get_row_format(const mxq_expert_layer_options* options, mxq_format* format,
+                                                           mxq_scaling* scaling);
+MXQ_API mxq_status mxq_expert_layer_options_get_quantize_options(const mxq_expert_layer_options* options,
+                                                                 mxq_quantize_options* quantize);
+MXQ_API mxq_status mxq_expert_layer_options_get_inner_format(const mxq_expert_layer_options* options, mxq_format* format);
+MXQ_API mxq_status mxq_expert_layer_options_get_gate_up_bias(const mxq_expert_layer_options* options, mxq_format* format,
+                                                             const void** bias, uint64_t* bytes);
+MXQ_API mxq_status mxq_expert_layer_options_get_down_bias(const mxq_expert_layer_options* options, mxq_format* format,
+                                                          const void** bias, uint64_t* bytes);
+MXQ_API mxq_status mxq_expert_layer_options_get_residual(const mxq_expert_layer_options* options, int32_t* has_residual,
+                                                         mxq_tensor* residual);
+MXQ_API mxq_status mxq_expert_layer_options_get_weights_first(const mxq_expert_layer_options* options, int32_t* first);
+MXQ_API mxq_status mxq_expert_layer_options_get_exact_products(const mxq_expert_layer_options* options, int32_t* exact);
+
+/* Runs an expert layer, from tokens to tokens. With T tokens of K numbers, E experts of this rank and an activation from 2
+ * I numbers to I (without a gate: from I to I):
+ *
+ *     step            what                                              argument
+ *     mxq_route       ids to rows of experts                            routing: left out where its arrays are computed
+ *     mxq_quantize    rows of x by index, where the options say so      x (T, K), plain
+ *     mxq_grouped_gemm   with its bias, to the inner format             gate_up (E, 2 I, K), any format
+ *     mxq_activate    to the inner format, or quantized                 with the row weights, where they come first
+ *     mxq_grouped_gemm   with its bias, to the inner format             down (E, K, I), any format
+ *     mxq_combine     with the weights of choices, and the residual     out (T, K), plain
+ *
+ * The bits are those of these verbs, where a query names the same implementations. routing has ids, memory and, where
+ * wanted, weights. mxq_plan_implementation names the implementation of each step, separated by ", ", mxq_plan_reason has a
+ * reason for each step that has one, mxq_plan_bound the larger number of the two products, and mxq_plan_workspace_bytes
+ * what all steps need. Sizes of groups stay on the device: a graph that captures the call may be replayed with other ids
+ * and weights. Since 0.3. */
+MXQ_API mxq_status mxq_expert_layer(mxq_context* context, const mxq_expert_layer_options* options, const mxq_tensor* x,
+                                    const mxq_routing* routing, const mxq_tensor* gate_up, const mxq_tensor* down,
+                                    const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream);
+MXQ_API mxq_status mxq_expert_layer_query(mxq_context* context, const mxq_expert_layer_options* options, const mxq_tensor* x,
+                                          const mxq_routing* routing, const mxq_tensor* gate_up, const mxq_tensor* down,
+                                          const mxq_tensor* out, mxq_plan** plan);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1150,6 +1150,112 @@ inline plan combine_query(const context& on, const quantize_options& options, co
     return plan(raw);
 }
 
+// ---- Expert layer ------------------------------------------------------------------------------------------------------
+
+// The format and scaling of rows; format 0: plain.
+struct row_format {
+    mxq_format format = 0;
+    mxq_scaling scaling = 0;
+};
+
+class expert_layer_options
+    : public detail::options<mxq_expert_layer_options, mxq_expert_layer_options_create, mxq_expert_layer_options_destroy> {
+public:
+    expert_layer_options& set_activate_options(const activate_options& activate) & {
+        check(mxq_expert_layer_options_set_activate_options(made(), activate.get()));
+        return *this;
+    }
+    expert_layer_options set_activate_options(const activate_options& activate) && { return std::move(set_activate_options(activate)); }
+    expert_layer_options& set_row_format(mxq_format format, mxq_scaling scaling) & {
+        check(mxq_expert_layer_options_set_row_format(made(), format, scaling));
+        return *this;
+    }
+    expert_layer_options set_row_format(mxq_format format, mxq_scaling scaling) && { return std::move(set_row_format(format, scaling)); }
+    expert_layer_options& set_quantize_options(const quantize_options& quantize) & {
+        check(mxq_expert_layer_options_set_quantize_options(made(), quantize.get()));
+        return *this;
+    }
+    expert_layer_options set_quantize_options(const quantize_options& quantize) && { return std::move(set_quantize_options(quantize)); }
+    expert_layer_options& set_inner_format(mxq_format format) & {
+        check(mxq_expert_layer_options_set_inner_format(made(), format));
+        return *this;
+    }
+    expert_layer_options set_inner_format(mxq_format format) && { return std::move(set_inner_format(format)); }
+    expert_layer_options& set_gate_up_bias(mxq_format format, const void* bias, uint64_t bytes) & {
+        check(mxq_expert_layer_options_set_gate_up_bias(made(), format, bias, bytes));
+        return *this;
+    }
+    expert_layer_options set_gate_up_bias(mxq_format format, const void* bias, uint64_t bytes) && { return std::move(set_gate_up_bias(format, bias, bytes)); }
+    expert_layer_options& set_down_bias(mxq_format format, const void* bias, uint64_t bytes) & {
+        check(mxq_expert_layer_options_set_down_bias(made(), format, bias, bytes));
+        return *this;
+    }
+    expert_layer_options set_down_bias(mxq_format format, const void* bias, uint64_t bytes) && { return std::move(set_down_bias(format, bias, bytes)); }
+    expert_layer_options& set_residual(const tensor& residual) & {
+        check(mxq_expert_layer_options_set_residual(made(), residual.get()));
+        return *this;
+    }
+    expert_layer_options set_residual(const tensor& residual) && { return std::move(set_residual(residual)); }
+    expert_layer_options& set_weights_first(bool first) & {
+        check(mxq_expert_layer_options_set_weights_first(made(), first));
+        return *this;
+    }
+    expert_layer_options set_weights_first(bool first) && { return std::move(set_weights_first(first)); }
+    expert_layer_options& set_exact_products(bool exact) & {
+        check(mxq_expert_layer_options_set_exact_products(made(), exact));
+        return *this;
+    }
+    expert_layer_options set_exact_products(bool exact) && { return std::move(set_exact_products(exact)); }
+
+    activate_options get_activate_options() const {
+        activate_options out = activate_options().set_activation(MXQ_ACTIVATION_SWIGLU);
+        read([&](auto* from) { return mxq_expert_layer_options_get_activate_options(from, out.get()); });
+        return out;
+    }
+    row_format get_row_format() const {
+        row_format out;
+        read([&](auto* from) { return mxq_expert_layer_options_get_row_format(from, &out.format, &out.scaling); });
+        return out;
+    }
+    quantize_options get_quantize_options() const {
+        quantize_options out = quantize_options().set_source_part(0);
+        read([&](auto* from) { return mxq_expert_layer_options_get_quantize_options(from, out.get()); });
+        return out;
+    }
+    mxq_format get_inner_format() const { return got(mxq_expert_layer_options_get_inner_format); }
+    product_bias get_gate_up_bias() const { return bias(mxq_expert_layer_options_get_gate_up_bias); }
+    product_bias get_down_bias() const { return bias(mxq_expert_layer_options_get_down_bias); }
+    // Returns the residual, or an empty tensor where there is none.
+    tensor get_residual() const {
+        tensor out(MXQ_FORMAT_F32, 0, 0);
+        int32_t has_residual = 0;
+        read([&](auto* from) { return mxq_expert_layer_options_get_residual(from, &has_residual, out.get()); });
+        return has_residual != 0 ? std::move(out) : tensor();
+    }
+    bool get_weights_first() const { return got(mxq_expert_layer_options_get_weights_first) != 0; }
+    bool get_exact_products() const { return got(mxq_expert_layer_options_get_exact_products) != 0; }
+
+private:
+    product_bias bias(decltype(&mxq_expert_layer_options_get_down_bias) getter) const {
+        product_bias out;
+        read([&](auto* from) { return getter(from, &out.format, &out.values.data, &out.values.bytes); });
+        return out;
+    }
+};
+
+inline void expert_layer(const context& on, const expert_layer_options& options, const tensor& x, const routing& choices,
+                         const tensor& gate_up, const tensor& down, const tensor& out, workspace work = {},
+                         void* stream = nullptr) {
+    check(mxq_expert_layer(on.get(), options.get(), x.get(), choices.get(), gate_up.get(), down.get(), out.get(), work.data,
+                           work.bytes, stream));
+}
+inline plan expert_layer_query(const context& on, const expert_layer_options& options, const tensor& x,
+                               const routing& choices, const tensor& gate_up, const tensor& down, const tensor& out) {
+    mxq_plan* raw = nullptr;
+    check(mxq_expert_layer_query(on.get(), options.get(), x.get(), choices.get(), gate_up.get(), down.get(), out.get(), &raw));
+    return plan(raw);
+}
+
 }  // namespace mxq
 
 #endif

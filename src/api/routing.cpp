@@ -29,23 +29,26 @@ mxq_routing_s* create_routing(int64_t tokens, int32_t choices, int32_t experts) 
 void require_exact(const char* name, const void* array, uint64_t bytes, uint64_t need) {
     buffer_of(array, bytes, name);
     if (array && bytes != need)
-        fail(MXQ_STATUS_INVALID_ARGUMENT, "bytes of %s is %llu, expected exactly %llu; check its type and the routing's shape",
-             name, (unsigned long long)bytes, (unsigned long long)need);
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "bytes of %s is %llu, expected exactly %llu; check its type and the routing's shape", name,
+             (unsigned long long)bytes, (unsigned long long)need);
 }
 
 // Refuses experts of this rank with which arrays that were set have another size.
 void require_arrays_fit(const mxq_routing_s& routing) {
     if (routing.is_computed && routing.computed.ends.bytes != routing.end_bytes())
-        fail(MXQ_STATUS_INVALID_ARGUMENT,
-             "routing has computed ends of %llu bytes, expected %llu for %d experts; call mxq_routing_set_computed with NULL "
-             "first",
-             (unsigned long long)routing.computed.ends.bytes, (unsigned long long)routing.end_bytes(),
-             routing.local_experts());
+        fail(
+            MXQ_STATUS_INVALID_ARGUMENT,
+            "routing has computed ends of %llu bytes, expected %llu for %d experts; call mxq_routing_set_computed with NULL "
+            "first",
+            (unsigned long long)routing.computed.ends.bytes, (unsigned long long)routing.end_bytes(),
+            routing.local_experts());
     if (routing.memory.pointer && routing.memory.bytes < routing.required_bytes())
-        fail(MXQ_STATUS_BUFFER_TOO_SMALL,
-             "routing has memory of %llu bytes, expected at least %llu for %d experts; call mxq_routing_set_memory with NULL "
-             "first",
-             (unsigned long long)routing.memory.bytes, (unsigned long long)routing.required_bytes(), routing.local_experts());
+        fail(
+            MXQ_STATUS_BUFFER_TOO_SMALL,
+            "routing has memory of %llu bytes, expected at least %llu for %d experts; call mxq_routing_set_memory with NULL "
+            "first",
+            (unsigned long long)routing.memory.bytes, (unsigned long long)routing.required_bytes(), routing.local_experts());
 }
 
 void require_memory(const mxq_routing_s& routing, const void* memory, uint64_t bytes) {
@@ -111,8 +114,8 @@ mxq_status mxq_routing_set_local_experts(mxq_routing* routing, int32_t first, in
         const int32_t experts = require_handle(routing, "routing").experts;
         const bool all = first == 0 && count == 0;
         if (!all && (first < 0 || count < 1 || first > experts - count))
-            fail(MXQ_STATUS_INVALID_ARGUMENT, "first is %d and count %d, expected 1 or more of %d experts, or 0 and 0 for all",
-                 first, count, experts);
+            fail(MXQ_STATUS_INVALID_ARGUMENT,
+                 "first is %d and count %d, expected 1 or more of %d experts, or 0 and 0 for all", first, count, experts);
         mxq_routing_s local = *routing;
         local.first = first;
         local.count = count;
@@ -206,13 +209,16 @@ mxq_status mxq_routing_get_ends(const mxq_routing* routing, const int32_t** ends
 }
 
 mxq_status mxq_routing_get_row_tokens(const mxq_routing* routing, const int32_t** tokens, uint64_t* bytes) {
-    return get("mxq_routing_get_row_tokens", routing, [&](const mxq_routing_s& r) { put(tokens, bytes, r.arrays().row_tokens); });
+    return get("mxq_routing_get_row_tokens", routing,
+               [&](const mxq_routing_s& r) { put(tokens, bytes, r.arrays().row_tokens); });
 }
 
 mxq_status mxq_routing_get_choice_rows(const mxq_routing* routing, const int32_t** rows, uint64_t* bytes) {
-    return get("mxq_routing_get_choice_rows", routing, [&](const mxq_routing_s& r) { put(rows, bytes, r.arrays().choice_rows); });
+    return get("mxq_routing_get_choice_rows", routing,
+               [&](const mxq_routing_s& r) { put(rows, bytes, r.arrays().choice_rows); });
 }
 
 mxq_status mxq_routing_get_row_weights(const mxq_routing* routing, const float** weights, uint64_t* bytes) {
-    return get("mxq_routing_get_row_weights", routing, [&](const mxq_routing_s& r) { put(weights, bytes, r.arrays().row_weights); });
+    return get("mxq_routing_get_row_weights", routing,
+               [&](const mxq_routing_s& r) { put(weights, bytes, r.arrays().row_weights); });
 }

@@ -15,10 +15,10 @@ mxq_tensor_s& require_plain_matrix(mxq_tensor* tensor) {
     require_handle(tensor, "tensor");
     if (tensor->format->quantized())
         fail(MXQ_STATUS_INVALID_ARGUMENT,
-             "tensor is %s, expected f32, f16 or bf16, whose rows may be given by index; gather rows before they are quantized",
+             "tensor is %s, expected f32, f16 or bf16, whose rows may be given by index; gather rows before they are "
+             "quantized",
              tensor->format->name);
-    if (tensor->is_3d)
-        fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor has 3 dimensions, expected 2; call mxq_tensor_create_2d");
+    if (tensor->is_3d) fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor has 3 dimensions, expected 2; call mxq_tensor_create_2d");
     return *tensor;
 }
 
@@ -31,7 +31,8 @@ RowIndices indices_of(const mxq_tensor_s& tensor, const void* indices, uint64_t 
     const uint64_t need = uint64_t(tensor.rows * by.index_bytes());
     buffer_of(indices, bytes, "indices");
     if (indices && bytes != need)
-        fail(MXQ_STATUS_INVALID_ARGUMENT, "bytes is %llu, expected exactly %llu: one number for each of %lld rows; check the type",
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "bytes is %llu, expected exactly %llu: one number for each of %lld rows; check the type",
              (unsigned long long)bytes, (unsigned long long)need, (long long)tensor.rows);
     return by;
 }

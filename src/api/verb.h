@@ -86,20 +86,26 @@ void run_verb(const Verb<Problem>& verb, const Call& call, const Problem& proble
     if (!nothing_to_do) run_choice(context, problem, choice, gathered, workspace.memory, stream);
 }
 
+// Returns how a problem would run, or throws the reasons why it would not.
 template <class Problem>
-void query_verb(const Verb<Problem>& verb, const Call& call, const Problem& problem, mxq_plan** plan) {
+mxq_plan_s plan_of(const Verb<Problem>& verb, const Call& call, const Problem& problem) {
     const Context& context = call.context;
     const Wanted name = wanted(context, verb.name, call.implementation);
     const Gathered<Problem> gathered(problem, nullptr);
     const Choice<Problem> choice = ask(verb, context, problem, name, gathered);
     const Implementation<Problem>& chosen = require_choice(choice, verb, context, name);
-    if (!plan) return;
-    auto made = std::make_unique<mxq_plan_s>();
-    made->implementation = chosen.name;
-    made->workspace_bytes = choice.prepared.workspace_bytes + gathered_bytes(context, choice, gathered);
-    made->reason = with_note(reason_of(name, choice.declined()), notes_of(problem, choice));
-    made->bound = bound_of(chosen, context, problem);
-    *plan = made.release();
+    mxq_plan_s made;
+    made.implementation = chosen.name;
+    made.workspace_bytes = choice.prepared.workspace_bytes + gathered_bytes(context, choice, gathered);
+    made.reason = with_note(reason_of(name, choice.declined()), notes_of(problem, choice));
+    made.bound = bound_of(chosen, context, problem);
+    return made;
+}
+
+template <class Problem>
+void query_verb(const Verb<Problem>& verb, const Call& call, const Problem& problem, mxq_plan** plan) {
+    const mxq_plan_s made = plan_of(verb, call, problem);
+    if (plan) *plan = new mxq_plan_s(made);
 }
 
 }  // namespace mxq

@@ -12,6 +12,7 @@ const char* text_of_kind(Kind kind) {
         case Kind::GemmOptions: return "is gemm options";
         case Kind::Plan: return "is a plan";
         case Kind::Routing: return "is a routing";
+        case Kind::ExpertLayerOptions: return "is an expert layer's options";
         case Kind::ActivateOptions: return "is activate options";
     }
     return "is no handle of libmxq, or was destroyed";

@@ -18,6 +18,7 @@ enum class Kind : uint32_t {
     GemmOptions,
     Plan,
     Routing,
+    ExpertLayerOptions,
     ActivateOptions,
 };
 

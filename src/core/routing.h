@@ -21,7 +21,7 @@ struct mxq_routing_s : mxq::Handle<mxq::Kind::Routing> {
     int32_t id_type = 0;           // MXQ_TYPE_*
     int32_t weight_format = 0;     // MXQ_FORMAT_*; 0: none
     mxq::Buffer ids, weights, memory, dropped;
-    bool is_computed = false;      // by another library, which gave the arrays
+    bool is_computed = false;  // by another library, which gave the arrays
     mxq::RoutingArrays computed;
 
     // Returns the number of choices of all tokens, which is that of the rows.

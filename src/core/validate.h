@@ -7,8 +7,9 @@
 
 namespace mxq {
 
-// A query may leave pointers and parts unset; whatever is set is checked as for an execution.
-enum class Check { Execute, Query };
+// A query may leave pointers and parts unset; whatever is set is checked as for an execution. Prepare checks what an execution
+// does, but for what memory holds, which steps before it have yet to write.
+enum class Check { Execute, Query, Prepare };
 
 QuantizeProblem validate_quantize(const Context& context, const mxq_quantize_options* options, const mxq_tensor* in,
                                   const mxq_tensor* out, Check check);

@@ -7,7 +7,8 @@ namespace mxq {
 namespace {
 
 const mxq_routing_s& require_routing(const mxq_routing* routing) {
-    if (!routing) fail(MXQ_STATUS_INVALID_ARGUMENT, "routing is NULL, expected a routing; create one with mxq_routing_create");
+    if (!routing)
+        fail(MXQ_STATUS_INVALID_ARGUMENT, "routing is NULL, expected a routing; create one with mxq_routing_create");
     require_alive(routing, "routing");
     return *routing;
 }
@@ -104,7 +105,8 @@ CombineProblem validate_combine(const Context& context, const mxq_quantize_optio
     require_cols(out, "out", in);
     require_no_groups(out, "out", "its rows are tokens; clear them");
     if (in.groups.set && in.rowwise_alignment != 1)
-        fail(MXQ_STATUS_UNSUPPORTED, "in has groups padded to multiples of %d rows, expected no padding; call mxq_unpad_groups",
+        fail(MXQ_STATUS_UNSUPPORTED,
+             "in has groups padded to multiples of %d rows, expected no padding; call mxq_unpad_groups",
              in.rowwise_alignment);
     Buffers buffers(context, check);
     CombineProblem p{};

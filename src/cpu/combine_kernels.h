@@ -1,5 +1,5 @@
-// Combine: 1024 sums at a time, which start as the residual or 0. Rows of choices are loaded as fp32, multiplied and added one
-// after another. Part of kernels.cpp.
+// Combine: 1024 sums at a time, which start as the residual or 0. Rows of choices are loaded as fp32, multiplied and added
+// one after another. Part of kernels.cpp.
 #pragma once
 #include "cpu/convert_kernels.h"
 

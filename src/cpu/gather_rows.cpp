@@ -22,8 +22,10 @@ void run(const Context& context, const GatherProblem& problem, const Launch&) {
         for (int64_t row = index * rows_of_work; row < last; row++) {
             uint8_t* const to = problem.to + row * problem.to_stride;
             const int64_t from = read_row_index(problem.by_index, row);
-            if (from < 0) std::memset(to, 0, size_t(problem.row_bytes));
-            else std::memcpy(to, problem.from + from * problem.from_stride, size_t(problem.row_bytes));
+            if (from < 0)
+                std::memset(to, 0, size_t(problem.row_bytes));
+            else
+                std::memcpy(to, problem.from + from * problem.from_stride, size_t(problem.row_bytes));
         }
     });
 }

@@ -11,8 +11,13 @@ namespace mxq {
 // Returns the gather of a plain matrix into rows of whole 16-byte vectors at `to`, and replaces the matrix by these.
 inline GatherProblem take_rows(PlainMatrix& matrix, RowIndices& by_index, uint8_t* to) {
     const int64_t element = matrix.format == MXQ_FORMAT_F32 ? 4 : 2, row_bytes = matrix.cols * element;
-    const GatherProblem gather{static_cast<uint8_t*>(matrix.data), to, matrix.row_stride * element, round_up(row_bytes, 16),
-                               matrix.rows, row_bytes, by_index};
+    const GatherProblem gather{static_cast<uint8_t*>(matrix.data),
+                               to,
+                               matrix.row_stride * element,
+                               round_up(row_bytes, 16),
+                               matrix.rows,
+                               row_bytes,
+                               by_index};
     matrix.data = to;
     matrix.row_stride = gather.to_stride / element;
     by_index = {};
@@ -20,7 +25,8 @@ inline GatherProblem take_rows(PlainMatrix& matrix, RowIndices& by_index, uint8_
 }
 
 inline GatherProblem take_rows(GemmOperand& operand, RowIndices& by_index, uint8_t* to) {
-    const int64_t rows = operand.across ? operand.length : operand.lines, cols = operand.across ? operand.lines : operand.length;
+    const int64_t rows = operand.across ? operand.length : operand.lines,
+                  cols = operand.across ? operand.lines : operand.length;
     const int64_t row_bytes = cols * operand.bits / 8;
     const GatherProblem gather{operand.codes, to, operand.line_bytes, round_up(row_bytes, 16), rows, row_bytes, by_index};
     operand.codes = to;
@@ -32,8 +38,9 @@ inline GatherProblem take_rows(GemmOperand& operand, RowIndices& by_index, uint8
 
 inline GatherProblem take_rows(PadProblem& problem, uint8_t* to) {
     PadProblem::Part& part = problem.parts[0];
-    const GatherProblem gather{part.in.codes,           to,              part.in.line_stride, round_up(part.line_bytes, 16),
-                               problem.grouped.rows, part.line_bytes, problem.by_index};
+    const GatherProblem gather{
+        part.in.codes,   to, part.in.line_stride, round_up(part.line_bytes, 16), problem.grouped.rows, part.line_bytes,
+        problem.by_index};
     part.in.codes = to;
     part.in.line_stride = gather.to_stride;
     problem.by_index = {};

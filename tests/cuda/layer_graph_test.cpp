@@ -50,7 +50,7 @@ public:
     }
     Bytes result() const {
         Bytes all = routing.written();
-        for (const Buffer* buffer : {quantized_.get(), &sums_}) {
+        for (const Buffer* buffer : std::initializer_list<const Buffer*>{quantized_.get(), &sums_}) {
             const Bytes more = buffer->read();
             all.insert(all.end(), more.begin(), more.end());
         }

@@ -67,7 +67,7 @@ Bytes quantized(testing::Device& device, const oracle::Spec& spec, const Rows& r
     const Dims dims{std::nullopt, static_cast<int64_t>(rows.indices.size()), rows.cols};
     auto out = testing::make_tensor(spec, dims, false);
     std::unique_ptr<testing::DeviceEnds> of_groups;
-    if (ends) of_groups = std::make_unique<testing::DeviceEnds>(device, *ends), of_groups->set(out, {*ends, 32});
+    if (ends) of_groups = std::make_unique<testing::DeviceEnds>(device, *ends), of_groups->set(out, {*ends, rows.cols % 32 ? 32 : 1});
     std::vector<std::unique_ptr<testing::OutputPart>> written;
     for (const int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE})
         if (parts & part) written.push_back(std::make_unique<testing::OutputPart>(device, out, spec, part, testing::is_nvfp4(spec)));

@@ -260,6 +260,9 @@ mutable struct mxq_activate_options end
 #
 # Rows are sorted by expert, and rows of an expert by the number of their choice. Since 0.3.
 mutable struct mxq_routing end
+# Options of mxq_expert_layer, each at its default until it is set. What setters get is copied, but the memory that it
+# points to. Since 0.3.
+mutable struct mxq_expert_layer_options end
 
 @doc raw"""
 Version of the loaded library as major * 10000 + minor * 100 + patch (0.2.0 is 200).
@@ -1464,3 +1467,137 @@ mxq_combine(context, options, routing, input, residual, out, workspace, workspac
 See `mxq_combine`.
 """
 mxq_combine_query(context, options, routing, input, residual, out, plan) = @ccall libmxq.mxq_combine_query(context::Ptr{mxq_context}, options::Ptr{mxq_quantize_options}, routing::Ptr{mxq_routing}, input::Ptr{mxq_tensor}, residual::Ptr{mxq_tensor}, out::Ptr{mxq_tensor}, plan::Ptr{Ptr{mxq_plan}})::mxq_status
+
+@doc raw"""
+Since 0.3.
+"""
+mxq_expert_layer_options_create(out) = @ccall libmxq.mxq_expert_layer_options_create(out::Ptr{Ptr{mxq_expert_layer_options}})::mxq_status
+
+@doc raw"""
+Since 0.3.
+"""
+mxq_expert_layer_options_destroy(options) = @ccall libmxq.mxq_expert_layer_options_destroy(options::Ptr{mxq_expert_layer_options})::Cvoid
+
+@doc raw"""
+The activation with its numbers, its layout of gates and, where set, its bias, which is added after the first product was
+rounded. Row weights and an implementation are refused. NULL (default): the defaults of mxq_activate. Since 0.3.
+"""
+mxq_expert_layer_options_set_activate_options(options, activate) = @ccall libmxq.mxq_expert_layer_options_set_activate_options(options::Ptr{mxq_expert_layer_options}, activate::Ptr{mxq_activate_options})::mxq_status
+
+@doc raw"""
+The format and scaling of the rows that enter each product: a quantized format, scaling 0 being its default, or format 0
+with scaling 0 (default): plain, those of x and of the inner format. Since 0.3.
+"""
+mxq_expert_layer_options_set_row_format(options, format, scaling) = @ccall libmxq.mxq_expert_layer_options_set_row_format(options::Ptr{mxq_expert_layer_options}, format::mxq_format, scaling::mxq_scaling)::mxq_status
+
+@doc raw"""
+How these rows are quantized. An amax that is given, a source part and an implementation are refused. NULL (default): the
+defaults of mxq_quantize. Since 0.3.
+"""
+mxq_expert_layer_options_set_quantize_options(options, quantize) = @ccall libmxq.mxq_expert_layer_options_set_quantize_options(options::Ptr{mxq_expert_layer_options}, quantize::Ptr{mxq_quantize_options})::mxq_status
+
+@doc raw"""
+What numbers between the steps are rounded to: the first product, a plain activation and the second product.
+MXQ_FORMAT_BF16 (default), F16 or F32. Since 0.3.
+"""
+mxq_expert_layer_options_set_inner_format(options, format) = @ccall libmxq.mxq_expert_layer_options_set_inner_format(options::Ptr{mxq_expert_layer_options}, format::mxq_format)::mxq_status
+
+@doc raw"""
+The bias of a product, (experts of this rank, its columns), added in fp32 before the product is rounded: as
+mxq_gemm_options_set_bias. Format 0 with NULL: none (default). Since 0.3.
+"""
+mxq_expert_layer_options_set_gate_up_bias(options, format, bias, bytes) = @ccall libmxq.mxq_expert_layer_options_set_gate_up_bias(options::Ptr{mxq_expert_layer_options}, format::mxq_format, bias::Ptr{Cvoid}, bytes::UInt64)::mxq_status
+
+@doc raw"""
+See `mxq_expert_layer_options_set_gate_up_bias`.
+"""
+mxq_expert_layer_options_set_down_bias(options, format, bias, bytes) = @ccall libmxq.mxq_expert_layer_options_set_down_bias(options::Ptr{mxq_expert_layer_options}, format::mxq_format, bias::Ptr{Cvoid}, bytes::UInt64)::mxq_status
+
+@doc raw"""
+What the sum of each token starts at, a plain tensor of out's shape, such as the output of a shared expert. The
+descriptor is copied. NULL (default): 0. Since 0.3.
+"""
+mxq_expert_layer_options_set_residual(options, residual) = @ccall libmxq.mxq_expert_layer_options_set_residual(options::Ptr{mxq_expert_layer_options}, residual::Ptr{mxq_tensor})::mxq_status
+
+@doc raw"""
+1: the weights of choices multiply the activation, before the second product, whose bias they then leave alone; 0
+(default): they multiply the second product with its bias. Since 0.3.
+"""
+mxq_expert_layer_options_set_weights_first(options, first) = @ccall libmxq.mxq_expert_layer_options_set_weights_first(options::Ptr{mxq_expert_layer_options}, first::Int32)::mxq_status
+
+@doc raw"""
+As mxq_gemm_options_set_exact_products, for both products. Since 0.3.
+"""
+mxq_expert_layer_options_set_exact_products(options, exact) = @ccall libmxq.mxq_expert_layer_options_set_exact_products(options::Ptr{mxq_expert_layer_options}, exact::Int32)::mxq_status
+
+@doc raw"""
+Return what was set, or the default, like the getters of a context's options. Options and descriptors are copied to
+objects that the caller has created; *has_residual is 0 where there is none, and residual, a tensor of any shape, is then
+left alone. Since 0.3.
+"""
+mxq_expert_layer_options_get_activate_options(options, activate) = @ccall libmxq.mxq_expert_layer_options_get_activate_options(options::Ptr{mxq_expert_layer_options}, activate::Ptr{mxq_activate_options})::mxq_status
+
+@doc raw"""
+See `mxq_expert_layer_options_get_activate_options`.
+"""
+mxq_expert_layer_options_get_row_format(options, format, scaling) = @ccall libmxq.mxq_expert_layer_options_get_row_format(options::Ptr{mxq_expert_layer_options}, format::Ptr{mxq_format}, scaling::Ptr{mxq_scaling})::mxq_status
+
+@doc raw"""
+See `mxq_expert_layer_options_get_activate_options`.
+"""
+mxq_expert_layer_options_get_quantize_options(options, quantize) = @ccall libmxq.mxq_expert_layer_options_get_quantize_options(options::Ptr{mxq_expert_layer_options}, quantize::Ptr{mxq_quantize_options})::mxq_status
+
+@doc raw"""
+See `mxq_expert_layer_options_get_activate_options`.
+"""
+mxq_expert_layer_options_get_inner_format(options, format) = @ccall libmxq.mxq_expert_layer_options_get_inner_format(options::Ptr{mxq_expert_layer_options}, format::Ptr{mxq_format})::mxq_status
+
+@doc raw"""
+See `mxq_expert_layer_options_get_activate_options`.
+"""
+mxq_expert_layer_options_get_gate_up_bias(options, format, bias, bytes) = @ccall libmxq.mxq_expert_layer_options_get_gate_up_bias(options::Ptr{mxq_expert_layer_options}, format::Ptr{mxq_format}, bias::Ptr{Ptr{Cvoid}}, bytes::Ptr{UInt64})::mxq_status
+
+@doc raw"""
+See `mxq_expert_layer_options_get_activate_options`.
+"""
+mxq_expert_layer_options_get_down_bias(options, format, bias, bytes) = @ccall libmxq.mxq_expert_layer_options_get_down_bias(options::Ptr{mxq_expert_layer_options}, format::Ptr{mxq_format}, bias::Ptr{Ptr{Cvoid}}, bytes::Ptr{UInt64})::mxq_status
+
+@doc raw"""
+See `mxq_expert_layer_options_get_activate_options`.
+"""
+mxq_expert_layer_options_get_residual(options, has_residual, residual) = @ccall libmxq.mxq_expert_layer_options_get_residual(options::Ptr{mxq_expert_layer_options}, has_residual::Ptr{Int32}, residual::Ptr{mxq_tensor})::mxq_status
+
+@doc raw"""
+See `mxq_expert_layer_options_get_activate_options`.
+"""
+mxq_expert_layer_options_get_weights_first(options, first) = @ccall libmxq.mxq_expert_layer_options_get_weights_first(options::Ptr{mxq_expert_layer_options}, first::Ptr{Int32})::mxq_status
+
+@doc raw"""
+See `mxq_expert_layer_options_get_activate_options`.
+"""
+mxq_expert_layer_options_get_exact_products(options, exact) = @ccall libmxq.mxq_expert_layer_options_get_exact_products(options::Ptr{mxq_expert_layer_options}, exact::Ptr{Int32})::mxq_status
+
+@doc raw"""
+Runs an expert layer, from tokens to tokens. With T tokens of K numbers, E experts of this rank and an activation from 2
+I numbers to I (without a gate: from I to I):
+
+    step            what                                              argument
+    mxq_route       ids to rows of experts                            routing: left out where its arrays are computed
+    mxq_quantize    rows of x by index, where the options say so      x (T, K), plain
+    mxq_grouped_gemm   with its bias, to the inner format             gate_up (E, 2 I, K), any format
+    mxq_activate    to the inner format, or quantized                 with the row weights, where they come first
+    mxq_grouped_gemm   with its bias, to the inner format             down (E, K, I), any format
+    mxq_combine     with the weights of choices, and the residual     out (T, K), plain
+
+The bits are those of these verbs, where a query names the same implementations. routing has ids, memory and, where
+wanted, weights. mxq_plan_implementation names the implementation of each step, separated by ", ", mxq_plan_reason has a
+reason for each step that has one, mxq_plan_bound the larger number of the two products, and mxq_plan_workspace_bytes
+what all steps need. Sizes of groups stay on the device: a graph that captures the call may be replayed with other ids
+and weights. Since 0.3.
+"""
+mxq_expert_layer(context, options, x, routing, gate_up, down, out, workspace, workspace_bytes, stream) = @ccall libmxq.mxq_expert_layer(context::Ptr{mxq_context}, options::Ptr{mxq_expert_layer_options}, x::Ptr{mxq_tensor}, routing::Ptr{mxq_routing}, gate_up::Ptr{mxq_tensor}, down::Ptr{mxq_tensor}, out::Ptr{mxq_tensor}, workspace::Ptr{Cvoid}, workspace_bytes::UInt64, stream::Ptr{Cvoid})::mxq_status
+
+@doc raw"""
+See `mxq_expert_layer`.
+"""
+mxq_expert_layer_query(context, options, x, routing, gate_up, down, out, plan) = @ccall libmxq.mxq_expert_layer_query(context::Ptr{mxq_context}, options::Ptr{mxq_expert_layer_options}, x::Ptr{mxq_tensor}, routing::Ptr{mxq_routing}, gate_up::Ptr{mxq_tensor}, down::Ptr{mxq_tensor}, out::Ptr{mxq_tensor}, plan::Ptr{Ptr{mxq_plan}})::mxq_status

@@ -1,7 +1,7 @@
 // combine: the weighted sum of the rows of each token's choices, in fp32, each product rounded before it is added.
 //
-// A thread sums eight columns of one token, which are one or two adjacent 16-byte vectors; a thread block sums 1024 columns. It
-// loads the vectors of four choices before it adds the first:
+// A thread sums eight columns of one token, which are one or two adjacent 16-byte vectors; a thread block sums 1024 columns.
+// It loads the vectors of four choices before it adds the first:
 //
 //     thread (aligned)      0 0 0 0 0 0 0 0 1 1 1 1 1 1 1 1 2 ...     adjacent vectors
 //     thread (unaligned)    0 1 2 ... 127 0 1 2 ... 127 0 ...         one number at a time, neighbouring threads adjacent
@@ -18,7 +18,7 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kNumbers = 8;  // of a thread
 constexpr int kColumns = kThreads * kNumbers;
-constexpr int kBatch = 4;    // choices whose loads are in flight
+constexpr int kBatch = 4;  // choices whose loads are in flight
 
 struct Arguments {
     CombineProblem problem;
@@ -50,7 +50,8 @@ __device__ __forceinline__ Numbers<T> load_numbers(const T* from, bool exists, b
         for (int i = 0; i < count; i++) {
             const int64_t at = (v * count + i) * kThreads;
             if (exists && at < left)
-                numbers.vectors[v].words[i / Vector<T>::in_word] |= uint32_t(bits[at]) << (i % Vector<T>::in_word * Vector<T>::element_bits);
+                numbers.vectors[v].words[i / Vector<T>::in_word] |= uint32_t(bits[at])
+                                                                    << (i % Vector<T>::in_word * Vector<T>::element_bits);
         }
     }
     return numbers;
@@ -86,9 +87,12 @@ __device__ __forceinline__ void start_sums(const Arguments& a, int64_t token, in
 #pragma unroll
     for (int i = 0; i < kNumbers; i++) sums[i] = 0;
     if (!a.problem.has_residual) return;
-    if (a.problem.residual.format == MXQ_FORMAT_F32) load_sums<float>(a, token, col, left, sums);
-    else if (a.problem.residual.format == MXQ_FORMAT_F16) load_sums<F16>(a, token, col, left, sums);
-    else load_sums<Bf16>(a, token, col, left, sums);
+    if (a.problem.residual.format == MXQ_FORMAT_F32)
+        load_sums<float>(a, token, col, left, sums);
+    else if (a.problem.residual.format == MXQ_FORMAT_F16)
+        load_sums<F16>(a, token, col, left, sums);
+    else
+        load_sums<Bf16>(a, token, col, left, sums);
 }
 
 __device__ __forceinline__ float load_weight(const ChoiceWeights& weights, int64_t choice) {
@@ -130,8 +134,7 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(const __grid_constant
     const int64_t col = int64_t(blockIdx.x) * kColumns + threadIdx.x * (a.wide ? kNumbers : 1), left = p.out.cols - col;
     float sums[kNumbers];
     start_sums(a, token, col, left, sums);
-    for (int j = 0; j < p.choices; j += kBatch)
-        add_choices<In>(a, token * p.choices + j, p.choices - j, col, left, sums);
+    for (int j = 0; j < p.choices; j += kBatch) add_choices<In>(a, token * p.choices + j, p.choices - j, col, left, sums);
     store_numbers(sums, static_cast<Out*>(p.out.data) + token * p.out.row_stride + col, a.wide, left);
 }
 
@@ -162,7 +165,8 @@ void run(const Context& context, const CombineProblem& problem, const Launch& ca
     const bool wide = has_whole_vectors(problem.in) && has_whole_vectors(problem.out) &&
                       (!problem.has_residual || has_whole_vectors(problem.residual));
     const dim3 grid = grid_of_rows(ceil_div(problem.out.cols, int64_t(kColumns)), problem.tokens);
-    launch(context, kernels, {problem.in.format, problem.out.format}, "combine", grid, call.stream, Arguments{problem, wide});
+    launch(context, kernels, {problem.in.format, problem.out.format}, "combine", grid, call.stream,
+           Arguments{problem, wide});
 }
 
 void load(const Context&) { load_kernels(kernels); }

@@ -1,7 +1,7 @@
 // gather_rows: rows by index, copied for kernels that do not read them where they are stored.
 //
-// A warp copies 2 KB of one row, a thread block eight rows. A lane has four accesses in flight, which are as wide as alignments
-// allow, up to 16 bytes. A row whose index is no row of the source becomes zeros.
+// A warp copies 2 KB of one row, a thread block eight rows. A lane has four accesses in flight, which are as wide as
+// alignments allow, up to 16 bytes. A row whose index is no row of the source becomes zeros.
 //
 // Bytes: each is read once and written once. Bound by memory.
 #include "cuda/implementations.h"
@@ -18,7 +18,7 @@ constexpr int kAccesses = 4;
 constexpr int kLanes = 32;
 
 template <class Word>
-__global__ void __launch_bounds__(kLanes * kRows) gather_rows_kernel(const __grid_constant__ GatherProblem p) {
+__global__ void __launch_bounds__(kLanes* kRows) gather_rows_kernel(const __grid_constant__ GatherProblem p) {
     const int64_t row = int64_t(row_of_blocks()) * kRows + threadIdx.x / kLanes;
     if (row >= p.rows) return;
     const int64_t words = p.row_bytes / int64_t(sizeof(Word)), source = source_row(p.by_index, row);
@@ -39,9 +39,9 @@ __global__ void __launch_bounds__(kLanes * kRows) gather_rows_kernel(const __gri
 }
 
 constexpr KernelEntry<int32_t, GatherProblem> kernels[] = {
-    {16, gather_rows_kernel<uint4>, kLanes * kRows, 0},
-    {4, gather_rows_kernel<uint32_t>, kLanes * kRows, 0},
-    {2, gather_rows_kernel<uint16_t>, kLanes * kRows, 0},
+    {16, gather_rows_kernel<uint4>, kLanes* kRows, 0},
+    {4, gather_rows_kernel<uint32_t>, kLanes* kRows, 0},
+    {2, gather_rows_kernel<uint16_t>, kLanes* kRows, 0},
 };
 
 // Returns how many bytes all accesses may have. The memory that is written has whole aligned vectors.
@@ -57,8 +57,8 @@ void run(const Context& context, const GatherProblem& problem, const Launch& cal
     if (problem.rows * problem.row_bytes == 0) return;
     const int32_t access = access_of(problem);
     const int64_t across = ceil_div(problem.row_bytes, int64_t(access) * kLanes * kAccesses);
-    launch(context, kernels, access, "gather_rows", grid_of_rows(across, ceil_div(problem.rows, int64_t(kRows))), call.stream,
-           problem);
+    launch(context, kernels, access, "gather_rows", grid_of_rows(across, ceil_div(problem.rows, int64_t(kRows))),
+           call.stream, problem);
 }
 
 void load(const Context&) { load_kernels(kernels); }

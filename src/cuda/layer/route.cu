@@ -1,15 +1,15 @@
 // route: the choices of all tokens sorted by expert, in one launch. Choices of one expert keep their order.
 //
-// One thread block, or from kClusterRows choices on a cluster of eight, each with a contiguous range of the choices. A warp has
-// a contiguous range of these and one counter for each expert, and takes 32 choices at a time, a lane each:
+// One thread block, or from kClusterRows choices on a cluster of eight, each with a contiguous range of the choices. A warp
+// has a contiguous range of these and one counter for each expert, and takes 32 choices at a time, a lane each:
 //
 //     1  a warp counts its choices by expert
 //     2  a thread for each expert turns the counters of the warps into offsets
 //     3  thread blocks exchange their counts: the first row of each expert, and of each expert in this thread block
 //     4  a warp takes its choices once more and gives each the next row of its expert; match.any ranks lanes of one expert
 //
-// Bytes a choice: 4 or 8 read twice, 12 written. Bound by latency: two passes over at most 32 choices a lane, one scan of the
-// experts, two barriers of the cluster.
+// Bytes a choice: 4 or 8 read twice, 12 written. Bound by latency: two passes over at most 32 choices a lane, one scan of
+// the experts, two barriers of the cluster.
 #include <cooperative_groups.h>
 
 #include <algorithm>
@@ -23,11 +23,11 @@ namespace mxq::cuda {
 namespace {
 
 constexpr int kMostWarps = 32;
-constexpr int kBatch = 4;                   // choices of a lane whose loads are in flight
-constexpr int kCounterWords = 16384;        // of all warps of a thread block, unless four warps need more
+constexpr int kBatch = 4;             // choices of a lane whose loads are in flight
+constexpr int kCounterWords = 16384;  // of all warps of a thread block, unless four warps need more
 constexpr int kLeastWarps = 4;
-constexpr uint32_t kCluster = 8;            // thread blocks
-constexpr int64_t kClusterRows = 8192;      // fewer choices are one thread block's
+constexpr uint32_t kCluster = 8;        // thread blocks
+constexpr int64_t kClusterRows = 8192;  // fewer choices are one thread block's
 
 struct Arguments {
     RouteProblem problem;
@@ -109,8 +109,8 @@ __device__ __forceinline__ uint32_t count_choices(const RouteProblem& p, const R
 }
 
 // Writes the row of one choice of each lane, and adds these choices to the counters.
-__device__ __forceinline__ void place_choice(const RouteProblem& p, int64_t index, bool exists, int expert, uint32_t* counters,
-                                             const uint32_t* base) {
+__device__ __forceinline__ void place_choice(const RouteProblem& p, int64_t index, bool exists, int expert,
+                                             uint32_t* counters, const uint32_t* base) {
     const uint32_t before = (1u << threadIdx.x % 32) - 1, same = __match_any_sync(kAllLanes, expert);
     uint32_t row = ~0u;
     if (expert >= 0) row = base[expert] + counters[expert] + __popc(same & before);

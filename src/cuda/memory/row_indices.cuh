@@ -21,7 +21,9 @@ struct IndexedRequests {
 #pragma unroll
         for (int i = 0; i < n; i++) {
             const bool is_new = i == 0 || requests.row_step != 0;
-            sources[i] = !is_new ? sources[0] : requests.exists(i) ? source_row(by, requests.line + i * requests.row_step) : -1;
+            sources[i] = !is_new              ? sources[0]
+                         : requests.exists(i) ? source_row(by, requests.line + i * requests.row_step)
+                                              : -1;
         }
     }
     __device__ __forceinline__ bool exists(int i) const { return requests.exists(i) && sources[i] >= 0; }

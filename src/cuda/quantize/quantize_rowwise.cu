@@ -1,5 +1,6 @@
 // quantize_rowwise: the rowwise part alone, of aligned rows. It takes F32, F16 or BF16 to MXFP8 1x32 (BF16 with groups,
-// too). It takes BF16 to 8 bits 1x128, and to MXFP4 and NVFP4 (rowwise_fp4.cuh). BF16 to 8 bits is also read by index.
+// too). It takes BF16 to 8 bits 1x128 (with groups that have no padding, too), and to MXFP4 and NVFP4 (rowwise_fp4.cuh). BF16
+// to 8 bits is also read by index.
 //
 // It streams: no tile, and without groups no barrier. memory/segments.cuh divides the matrix among warps. With groups, rows
 // are taken as if there were none, and their destinations are found while loads are in flight (memory/row_offsets.cuh). A
@@ -155,17 +156,17 @@ __global__ void __launch_bounds__(kSegmentThreads, kBlocks) quantize_rowwise_ker
     quantize_vectors<T, E>(a, vectors, requests);
 }
 
-template <class E, bool by_index>
+template <class E, int block, bool by_index>
 __global__ void __launch_bounds__(kSegmentThreads, kBlocks)
     quantize_rowwise_groups_kernel(const __grid_constant__ GroupArguments a) {
-    using R = Requests<Vector<Bf16>::count>;
+    using R = Requests<Vector<Bf16>::count, block>;
     const uint32_t line = row_of_blocks(), first = (line - a.rows.padding) << a.rows.tile_rows_log2;
     if (line < a.rows.padding) return store_row_padding(a.rows, a.part, line);
     if (line - a.rows.padding >= a.rows.tiles) return;
     const GroupEnds ends(a.rows, 0);
     const int rows = ends.rows_from(first);
     if (rows <= 0) return;
-    GroupedRequests<Vector<Bf16>::count> requests{R(a.segments, first, rows), kSourceRow};
+    GroupedRequests<Vector<Bf16>::count, block> requests{R(a.segments, first, rows), kSourceRow};
     const bool waits = a.rows.units[kSourceRow] != 1;  // loads need the source rows
     Vector<Bf16> vectors[kRequests];
     if (!waits) load_rows<by_index>(a, static_cast<const R&>(requests), vectors);
@@ -269,6 +270,13 @@ bool leaves_tiles_empty(const QuantizeProblem& problem) {
            rows * problem.source.cols >= few_elements;
 }
 
+// Returns whether the kernel of groups takes 8-bit codes. It pads blocks of 32 alone.
+bool takes_groups(const QuantizeProblem& problem) {
+    const QuantizedPart& out = problem.rowwise;
+    const bool is_padded = problem.source.plain.group_unit != 1 || out.units.codes != 1 || out.layout.swizzled;
+    return problem.source.plain.format == MXQ_FORMAT_BF16 && (problem.tile.id == MXQ_SCALING_1X32 || !is_padded);
+}
+
 Reason declines(const Context& context, const QuantizeProblem& problem) {
     if (problem.has_columnwise) return "needs the rowwise part alone, found a columnwise one";
     const bool streams_128 =
@@ -277,9 +285,8 @@ Reason declines(const Context& context, const QuantizeProblem& problem) {
         return [name = problem.tile.name] {
             return std::string("needs 1x16, 1x32 or, from bf16 to 8 bits, 1x128 blocks, found ") + name;
         };
-    const bool is_usual = problem.tile.id == MXQ_SCALING_1X32 && problem.source.plain.format == MXQ_FORMAT_BF16;
-    if (problem.grouped.set() && problem.format->bits == 8 && !is_usual)
-        return "needs bf16 in blocks of 1x32 with groups, found others";
+    if (problem.grouped.set() && problem.format->bits == 8 && !takes_groups(problem))
+        return "needs bf16 in blocks of 1x32 with groups, or of 1x128 without padding and with compact scales, found others";
     if (leaves_tiles_empty(problem))
         return [count = problem.grouped.groups.count] {
             return format_text("needs groups that fill tiles of scales, found %d of few rows", count);
@@ -314,24 +321,29 @@ constexpr KernelEntry<Key, Arguments> kernels[] = {
     entry<F16, E4M3, 32>(MXQ_FORMAT_F16, Element::E4M3),          entry<F16, E5M2, 32>(MXQ_FORMAT_F16, Element::E5M2),
     entry<Bf16, E4M3, 32>(MXQ_FORMAT_BF16, Element::E4M3),        entry<Bf16, E5M2, 32>(MXQ_FORMAT_BF16, Element::E5M2),
     entry<Bf16, E4M3, 128>(MXQ_FORMAT_BF16, Element::E4M3),       entry<Bf16, E5M2, 128>(MXQ_FORMAT_BF16, Element::E5M2),
-    entry<Bf16, E4M3, 32, true>(MXQ_FORMAT_BF16, Element::E4M3),  entry<Bf16, E5M2, 32, true>(MXQ_FORMAT_BF16, Element::E5M2),
-    entry<Bf16, E4M3, 128, true>(MXQ_FORMAT_BF16, Element::E4M3), entry<Bf16, E5M2, 128, true>(MXQ_FORMAT_BF16, Element::E5M2),
+    entry<Bf16, E4M3, 32, true>(MXQ_FORMAT_BF16, Element::E4M3),  //
+    entry<Bf16, E5M2, 32, true>(MXQ_FORMAT_BF16, Element::E5M2),
+    entry<Bf16, E4M3, 128, true>(MXQ_FORMAT_BF16, Element::E4M3),
+    entry<Bf16, E5M2, 128, true>(MXQ_FORMAT_BF16, Element::E5M2),
 };
 
 struct GroupKey {
     Element element;
+    int32_t block;
     bool by_index;
     bool operator==(const GroupKey&) const = default;
 };
 
-template <class E, bool by_index>
+template <class E, int block, bool by_index>
 constexpr KernelEntry<GroupKey, GroupArguments> group_entry(Element element) {
-    return {{element, by_index}, quantize_rowwise_groups_kernel<E, by_index>, kSegmentThreads, 0};
+    return {{element, block, by_index}, quantize_rowwise_groups_kernel<E, block, by_index>, kSegmentThreads, 0};
 }
 
 constexpr KernelEntry<GroupKey, GroupArguments> group_kernels[] = {
-    group_entry<E4M3, false>(Element::E4M3), group_entry<E5M2, false>(Element::E5M2),
-    group_entry<E4M3, true>(Element::E4M3),  group_entry<E5M2, true>(Element::E5M2)};
+    group_entry<E4M3, 32, false>(Element::E4M3),  group_entry<E5M2, 32, false>(Element::E5M2),
+    group_entry<E4M3, 32, true>(Element::E4M3),   group_entry<E5M2, 32, true>(Element::E5M2),
+    group_entry<E4M3, 128, false>(Element::E4M3), group_entry<E5M2, 128, false>(Element::E5M2),
+    group_entry<E4M3, 128, true>(Element::E4M3),  group_entry<E5M2, 128, true>(Element::E5M2)};
 
 // Returns how the matrix is divided among warps. Rows by index are not contiguous.
 Segments divide_rows(const QuantizeProblem& problem, ScaleLayout& layout, int parallel) {
@@ -368,7 +380,7 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
     const int64_t across = segments.across();
     if (across == 0 || problem.grouped.groups.count == 0) return;
     const GroupedRowMap rows(problem.grouped, in, out, segments.tile_rows(), across);
-    launch(context, group_kernels, {key.element, key.by_index}, "quantize_rowwise", grid_of_rows(across, rows.down()),
+    launch(context, group_kernels, {key.element, key.block, key.by_index}, "quantize_rowwise", grid_of_rows(across, rows.down()),
            call.stream, GroupArguments{a, rows, out});
 }
 

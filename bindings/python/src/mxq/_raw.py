@@ -1153,4 +1153,94 @@ PROTOTYPES = {
     # See mxq_combine.
     # mxq_combine_query(context, options, routing, in, residual, out, plan)
     "mxq_combine_query": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, POINTER(c_void_p)]),
+    # Since 0.3.
+    # mxq_expert_layer_options_create(out)
+    "mxq_expert_layer_options_create": (c_int32, [POINTER(c_void_p)]),
+    # Since 0.3.
+    # mxq_expert_layer_options_destroy(options)
+    "mxq_expert_layer_options_destroy": (None, [c_void_p]),
+    # The activation with its numbers, its layout of gates and, where set, its bias, which is added after the first product was
+    # rounded. Row weights and an implementation are refused. NULL (default): the defaults of mxq_activate. Since 0.3.
+    # mxq_expert_layer_options_set_activate_options(options, activate)
+    "mxq_expert_layer_options_set_activate_options": (c_int32, [c_void_p, c_void_p]),
+    # The format and scaling of the rows that enter each product: a quantized format, scaling 0 being its default, or format 0
+    # with scaling 0 (default): plain, those of x and of the inner format. Since 0.3.
+    # mxq_expert_layer_options_set_row_format(options, format, scaling)
+    "mxq_expert_layer_options_set_row_format": (c_int32, [c_void_p, c_int32, c_int32]),
+    # How these rows are quantized. An amax that is given, a source part and an implementation are refused. NULL (default): the
+    # defaults of mxq_quantize. Since 0.3.
+    # mxq_expert_layer_options_set_quantize_options(options, quantize)
+    "mxq_expert_layer_options_set_quantize_options": (c_int32, [c_void_p, c_void_p]),
+    # What numbers between the steps are rounded to: the first product, a plain activation and the second product.
+    # MXQ_FORMAT_BF16 (default), F16 or F32. Since 0.3.
+    # mxq_expert_layer_options_set_inner_format(options, format)
+    "mxq_expert_layer_options_set_inner_format": (c_int32, [c_void_p, c_int32]),
+    # The bias of a product, (experts of this rank, its columns), added in fp32 before the product is rounded: as
+    # mxq_gemm_options_set_bias. Format 0 with NULL: none (default). Since 0.3.
+    # mxq_expert_layer_options_set_gate_up_bias(options, format, bias, bytes)
+    "mxq_expert_layer_options_set_gate_up_bias": (c_int32, [c_void_p, c_int32, c_void_p, c_uint64]),
+    # See mxq_expert_layer_options_set_gate_up_bias.
+    # mxq_expert_layer_options_set_down_bias(options, format, bias, bytes)
+    "mxq_expert_layer_options_set_down_bias": (c_int32, [c_void_p, c_int32, c_void_p, c_uint64]),
+    # What the sum of each token starts at, a plain tensor of out's shape, such as the output of a shared expert. The
+    # descriptor is copied. NULL (default): 0. Since 0.3.
+    # mxq_expert_layer_options_set_residual(options, residual)
+    "mxq_expert_layer_options_set_residual": (c_int32, [c_void_p, c_void_p]),
+    # 1: the weights of choices multiply the activation, before the second product, whose bias they then leave alone; 0
+    # (default): they multiply the second product with its bias. Since 0.3.
+    # mxq_expert_layer_options_set_weights_first(options, first)
+    "mxq_expert_layer_options_set_weights_first": (c_int32, [c_void_p, c_int32]),
+    # As mxq_gemm_options_set_exact_products, for both products. Since 0.3.
+    # mxq_expert_layer_options_set_exact_products(options, exact)
+    "mxq_expert_layer_options_set_exact_products": (c_int32, [c_void_p, c_int32]),
+    # Return what was set, or the default, like the getters of a context's options. Options and descriptors are copied to
+    # objects that the caller has created; *has_residual is 0 where there is none, and residual, a tensor of any shape, is then
+    # left alone. Since 0.3.
+    # mxq_expert_layer_options_get_activate_options(options, activate)
+    "mxq_expert_layer_options_get_activate_options": (c_int32, [c_void_p, c_void_p]),
+    # See mxq_expert_layer_options_get_activate_options.
+    # mxq_expert_layer_options_get_row_format(options, format, scaling)
+    "mxq_expert_layer_options_get_row_format": (c_int32, [c_void_p, POINTER(c_int32), POINTER(c_int32)]),
+    # See mxq_expert_layer_options_get_activate_options.
+    # mxq_expert_layer_options_get_quantize_options(options, quantize)
+    "mxq_expert_layer_options_get_quantize_options": (c_int32, [c_void_p, c_void_p]),
+    # See mxq_expert_layer_options_get_activate_options.
+    # mxq_expert_layer_options_get_inner_format(options, format)
+    "mxq_expert_layer_options_get_inner_format": (c_int32, [c_void_p, POINTER(c_int32)]),
+    # See mxq_expert_layer_options_get_activate_options.
+    # mxq_expert_layer_options_get_gate_up_bias(options, format, bias, bytes)
+    "mxq_expert_layer_options_get_gate_up_bias": (c_int32, [c_void_p, POINTER(c_int32), POINTER(c_void_p), POINTER(c_uint64)]),
+    # See mxq_expert_layer_options_get_activate_options.
+    # mxq_expert_layer_options_get_down_bias(options, format, bias, bytes)
+    "mxq_expert_layer_options_get_down_bias": (c_int32, [c_void_p, POINTER(c_int32), POINTER(c_void_p), POINTER(c_uint64)]),
+    # See mxq_expert_layer_options_get_activate_options.
+    # mxq_expert_layer_options_get_residual(options, has_residual, residual)
+    "mxq_expert_layer_options_get_residual": (c_int32, [c_void_p, POINTER(c_int32), c_void_p]),
+    # See mxq_expert_layer_options_get_activate_options.
+    # mxq_expert_layer_options_get_weights_first(options, first)
+    "mxq_expert_layer_options_get_weights_first": (c_int32, [c_void_p, POINTER(c_int32)]),
+    # See mxq_expert_layer_options_get_activate_options.
+    # mxq_expert_layer_options_get_exact_products(options, exact)
+    "mxq_expert_layer_options_get_exact_products": (c_int32, [c_void_p, POINTER(c_int32)]),
+    # Runs an expert layer, from tokens to tokens. With T tokens of K numbers, E experts of this rank and an activation from 2
+    # I numbers to I (without a gate: from I to I):
+    #
+    #     step            what                                              argument
+    #     mxq_route       ids to rows of experts                            routing: left out where its arrays are computed
+    #     mxq_quantize    rows of x by index, where the options say so      x (T, K), plain
+    #     mxq_grouped_gemm   with its bias, to the inner format             gate_up (E, 2 I, K), any format
+    #     mxq_activate    to the inner format, or quantized                 with the row weights, where they come first
+    #     mxq_grouped_gemm   with its bias, to the inner format             down (E, K, I), any format
+    #     mxq_combine     with the weights of choices, and the residual     out (T, K), plain
+    #
+    # The bits are those of these verbs, where a query names the same implementations. routing has ids, memory and, where
+    # wanted, weights. mxq_plan_implementation names the implementation of each step, separated by ", ", mxq_plan_reason has a
+    # reason for each step that has one, mxq_plan_bound the larger number of the two products, and mxq_plan_workspace_bytes
+    # what all steps need. Sizes of groups stay on the device: a graph that captures the call may be replayed with other ids
+    # and weights. Since 0.3.
+    # mxq_expert_layer(context, options, x, routing, gate_up, down, out, workspace, workspace_bytes, stream)
+    "mxq_expert_layer": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_uint64, c_void_p]),
+    # See mxq_expert_layer.
+    # mxq_expert_layer_query(context, options, x, routing, gate_up, down, out, plan)
+    "mxq_expert_layer_query": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, POINTER(c_void_p)]),
 }

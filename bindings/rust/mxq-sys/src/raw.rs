@@ -310,6 +310,13 @@ pub struct mxq_routing {
     _opaque: [u8; 0],
     _marker: PhantomData<(*mut u8, PhantomPinned)>,
 }
+/// Options of mxq\_expert\_layer, each at its default until it is set. What setters get is copied, but the memory that it
+/// points to. Since 0.3.
+#[repr(C)]
+pub struct mxq_expert_layer_options {
+    _opaque: [u8; 0],
+    _marker: PhantomData<(*mut u8, PhantomPinned)>,
+}
 
 extern "C" {
     /// Version of the loaded library as major \* 10000 + minor \* 100 + patch (0.2.0 is 200).
@@ -981,4 +988,74 @@ extern "C" {
     pub fn mxq_combine(context: *mut mxq_context, options: *const mxq_quantize_options, routing: *const mxq_routing, input: *const mxq_tensor, residual: *const mxq_tensor, out: *const mxq_tensor, workspace: *mut c_void, workspace_bytes: u64, stream: *mut c_void) -> mxq_status;
     /// See [`mxq_combine`].
     pub fn mxq_combine_query(context: *mut mxq_context, options: *const mxq_quantize_options, routing: *const mxq_routing, input: *const mxq_tensor, residual: *const mxq_tensor, out: *const mxq_tensor, plan: *mut *mut mxq_plan) -> mxq_status;
+    /// Since 0.3.
+    pub fn mxq_expert_layer_options_create(out: *mut *mut mxq_expert_layer_options) -> mxq_status;
+    /// Since 0.3.
+    pub fn mxq_expert_layer_options_destroy(options: *mut mxq_expert_layer_options);
+    /// The activation with its numbers, its layout of gates and, where set, its bias, which is added after the first product was
+    /// rounded. Row weights and an implementation are refused. NULL (default): the defaults of mxq\_activate. Since 0.3.
+    pub fn mxq_expert_layer_options_set_activate_options(options: *mut mxq_expert_layer_options, activate: *const mxq_activate_options) -> mxq_status;
+    /// The format and scaling of the rows that enter each product: a quantized format, scaling 0 being its default, or format 0
+    /// with scaling 0 (default): plain, those of x and of the inner format. Since 0.3.
+    pub fn mxq_expert_layer_options_set_row_format(options: *mut mxq_expert_layer_options, format: mxq_format, scaling: mxq_scaling) -> mxq_status;
+    /// How these rows are quantized. An amax that is given, a source part and an implementation are refused. NULL (default): the
+    /// defaults of mxq\_quantize. Since 0.3.
+    pub fn mxq_expert_layer_options_set_quantize_options(options: *mut mxq_expert_layer_options, quantize: *const mxq_quantize_options) -> mxq_status;
+    /// What numbers between the steps are rounded to: the first product, a plain activation and the second product.
+    /// MXQ\_FORMAT\_BF16 (default), F16 or F32. Since 0.3.
+    pub fn mxq_expert_layer_options_set_inner_format(options: *mut mxq_expert_layer_options, format: mxq_format) -> mxq_status;
+    /// The bias of a product, (experts of this rank, its columns), added in fp32 before the product is rounded: as
+    /// mxq\_gemm\_options\_set\_bias. Format 0 with NULL: none (default). Since 0.3.
+    pub fn mxq_expert_layer_options_set_gate_up_bias(options: *mut mxq_expert_layer_options, format: mxq_format, bias: *const c_void, bytes: u64) -> mxq_status;
+    /// See [`mxq_expert_layer_options_set_gate_up_bias`].
+    pub fn mxq_expert_layer_options_set_down_bias(options: *mut mxq_expert_layer_options, format: mxq_format, bias: *const c_void, bytes: u64) -> mxq_status;
+    /// What the sum of each token starts at, a plain tensor of out's shape, such as the output of a shared expert. The
+    /// descriptor is copied. NULL (default): 0. Since 0.3.
+    pub fn mxq_expert_layer_options_set_residual(options: *mut mxq_expert_layer_options, residual: *const mxq_tensor) -> mxq_status;
+    /// 1: the weights of choices multiply the activation, before the second product, whose bias they then leave alone; 0
+    /// (default): they multiply the second product with its bias. Since 0.3.
+    pub fn mxq_expert_layer_options_set_weights_first(options: *mut mxq_expert_layer_options, first: i32) -> mxq_status;
+    /// As mxq\_gemm\_options\_set\_exact\_products, for both products. Since 0.3.
+    pub fn mxq_expert_layer_options_set_exact_products(options: *mut mxq_expert_layer_options, exact: i32) -> mxq_status;
+    /// Return what was set, or the default, like the getters of a context's options. Options and descriptors are copied to
+    /// objects that the caller has created; \*has\_residual is 0 where there is none, and residual, a tensor of any shape, is then
+    /// left alone. Since 0.3.
+    pub fn mxq_expert_layer_options_get_activate_options(options: *const mxq_expert_layer_options, activate: *mut mxq_activate_options) -> mxq_status;
+    /// See [`mxq_expert_layer_options_get_activate_options`].
+    pub fn mxq_expert_layer_options_get_row_format(options: *const mxq_expert_layer_options, format: *mut mxq_format, scaling: *mut mxq_scaling) -> mxq_status;
+    /// See [`mxq_expert_layer_options_get_activate_options`].
+    pub fn mxq_expert_layer_options_get_quantize_options(options: *const mxq_expert_layer_options, quantize: *mut mxq_quantize_options) -> mxq_status;
+    /// See [`mxq_expert_layer_options_get_activate_options`].
+    pub fn mxq_expert_layer_options_get_inner_format(options: *const mxq_expert_layer_options, format: *mut mxq_format) -> mxq_status;
+    /// See [`mxq_expert_layer_options_get_activate_options`].
+    pub fn mxq_expert_layer_options_get_gate_up_bias(options: *const mxq_expert_layer_options, format: *mut mxq_format, bias: *mut *const c_void, bytes: *mut u64) -> mxq_status;
+    /// See [`mxq_expert_layer_options_get_activate_options`].
+    pub fn mxq_expert_layer_options_get_down_bias(options: *const mxq_expert_layer_options, format: *mut mxq_format, bias: *mut *const c_void, bytes: *mut u64) -> mxq_status;
+    /// See [`mxq_expert_layer_options_get_activate_options`].
+    pub fn mxq_expert_layer_options_get_residual(options: *const mxq_expert_layer_options, has_residual: *mut i32, residual: *mut mxq_tensor) -> mxq_status;
+    /// See [`mxq_expert_layer_options_get_activate_options`].
+    pub fn mxq_expert_layer_options_get_weights_first(options: *const mxq_expert_layer_options, first: *mut i32) -> mxq_status;
+    /// See [`mxq_expert_layer_options_get_activate_options`].
+    pub fn mxq_expert_layer_options_get_exact_products(options: *const mxq_expert_layer_options, exact: *mut i32) -> mxq_status;
+    /// Runs an expert layer, from tokens to tokens. With T tokens of K numbers, E experts of this rank and an activation from 2
+    /// I numbers to I (without a gate: from I to I):
+    ///
+    /// ```text
+    /// step            what                                              argument
+    /// mxq_route       ids to rows of experts                            routing: left out where its arrays are computed
+    /// mxq_quantize    rows of x by index, where the options say so      x (T, K), plain
+    /// mxq_grouped_gemm   with its bias, to the inner format             gate_up (E, 2 I, K), any format
+    /// mxq_activate    to the inner format, or quantized                 with the row weights, where they come first
+    /// mxq_grouped_gemm   with its bias, to the inner format             down (E, K, I), any format
+    /// mxq_combine     with the weights of choices, and the residual     out (T, K), plain
+    /// ```
+    ///
+    /// The bits are those of these verbs, where a query names the same implementations. routing has ids, memory and, where
+    /// wanted, weights. mxq\_plan\_implementation names the implementation of each step, separated by ", ", mxq\_plan\_reason has a
+    /// reason for each step that has one, mxq\_plan\_bound the larger number of the two products, and mxq\_plan\_workspace\_bytes
+    /// what all steps need. Sizes of groups stay on the device: a graph that captures the call may be replayed with other ids
+    /// and weights. Since 0.3.
+    pub fn mxq_expert_layer(context: *mut mxq_context, options: *const mxq_expert_layer_options, x: *const mxq_tensor, routing: *const mxq_routing, gate_up: *const mxq_tensor, down: *const mxq_tensor, out: *const mxq_tensor, workspace: *mut c_void, workspace_bytes: u64, stream: *mut c_void) -> mxq_status;
+    /// See [`mxq_expert_layer`].
+    pub fn mxq_expert_layer_query(context: *mut mxq_context, options: *const mxq_expert_layer_options, x: *const mxq_tensor, routing: *const mxq_routing, gate_up: *const mxq_tensor, down: *const mxq_tensor, out: *const mxq_tensor, plan: *mut *mut mxq_plan) -> mxq_status;
 }
