@@ -1126,6 +1126,21 @@ MXQ_API mxq_status mxq_combine(mxq_context* context, const mxq_quantize_options*
 MXQ_API mxq_status mxq_combine_query(mxq_context* context, const mxq_quantize_options* options, const mxq_routing* routing,
                                      const mxq_tensor* in, const mxq_tensor* residual, const mxq_tensor* out, mxq_plan** plan);
 
+/* The gradients of mxq_combine, from d_out, the gradient of its output (T rows), all plain and of any type:
+ *
+ *     d_in        d_in[row of (t, j)] = weight[t, j] * d_out[t], rounded once to its type; other rows are not written
+ *     d_weights   F32 (T, k): d_weights[t, j] = sum over columns of d_out[t] * in[row of (t, j)]; 0 for a dropped choice
+ *
+ * Either may be NULL: not wanted. in is read for d_weights alone, and may be NULL without. A residual has the gradient
+ * d_out. Products and sums are rounded in fp32, in an order that docs/numerics.md fixes, so that the bits are the same
+ * everywhere. options may only ask for an implementation. Since 0.3. */
+MXQ_API mxq_status mxq_combine_backward(mxq_context* context, const mxq_quantize_options* options, const mxq_routing* routing,
+                                        const mxq_tensor* d_out, const mxq_tensor* in, const mxq_tensor* d_in,
+                                        const mxq_tensor* d_weights, void* workspace, uint64_t workspace_bytes, void* stream);
+MXQ_API mxq_status mxq_combine_backward_query(mxq_context* context, const mxq_quantize_options* options,
+                                              const mxq_routing* routing, const mxq_tensor* d_out, const mxq_tensor* in,
+                                              const mxq_tensor* d_in, const mxq_tensor* d_weights, mxq_plan** plan);
+
 /* ---- Expert layer ------------------------------------------------------------------------------------------------- */
 
 /* Options of mxq_expert_layer, each at its default until it is set. What setters get is copied, but the memory that it

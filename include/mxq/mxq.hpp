@@ -1150,6 +1150,21 @@ inline plan combine_query(const context& on, const quantize_options& options, co
     return plan(raw);
 }
 
+// Tensors that are empty are not wanted.
+inline void combine_backward(const context& on, const quantize_options& options, const routing& choices, const tensor& d_out,
+                             const tensor& in, const tensor& d_in, const tensor& d_weights, workspace work = {},
+                             void* stream = nullptr) {
+    check(mxq_combine_backward(on.get(), options.get(), choices.get(), d_out.get(), in.get(), d_in.get(), d_weights.get(),
+                               work.data, work.bytes, stream));
+}
+inline plan combine_backward_query(const context& on, const quantize_options& options, const routing& choices,
+                                   const tensor& d_out, const tensor& in, const tensor& d_in, const tensor& d_weights) {
+    mxq_plan* raw = nullptr;
+    check(mxq_combine_backward_query(on.get(), options.get(), choices.get(), d_out.get(), in.get(), d_in.get(),
+                                     d_weights.get(), &raw));
+    return plan(raw);
+}
+
 // ---- Expert layer ------------------------------------------------------------------------------------------------------
 
 // The format and scaling of rows; format 0: plain.

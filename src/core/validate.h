@@ -3,7 +3,7 @@
 #pragma once
 #include "core/context.h"
 #include "core/options.h"
-#include "core/layer_problem.h"
+#include "core/layer_gradients.h"
 
 namespace mxq {
 
@@ -38,6 +38,13 @@ CombineProblem validate_combine(const Context& context, const mxq_quantize_optio
 
 ActivateProblem validate_activate(const Context& context, const mxq_activate_options* options, const mxq_tensor* in,
                                   const mxq_tensor* out, Check check);
+
+// The tensors of combine_backward; `in`, d_in and d_weights may be NULL.
+struct CombineGradients {
+    const mxq_tensor *d_out, *in, *d_in, *d_weights;
+};
+CombineBackwardProblem validate_combine_backward(const Context& context, const mxq_quantize_options* options,
+                                                 const mxq_routing* routing, const CombineGradients& tensors, Check check);
 
 // Requires a context, and no stream on a CPU context.
 void validate_call(const mxq_context* context, const void* stream);

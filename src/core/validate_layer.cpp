@@ -50,6 +50,20 @@ void require_cols(const mxq_tensor& t, const char* name, const mxq_tensor& in) {
              shape_text(t).c_str(), (long long)in.cols, shape_text(in).c_str());
 }
 
+// Returns the view of a tensor with a row for each choice, of as many columns as `like`, whose groups have no padding.
+PlainMatrix rows_view(const mxq_tensor& tensor, const char* name, const mxq_routing_s& routing, const mxq_tensor& like,
+                      Buffers& buffers, Access access) {
+    const mxq_tensor& t = require(&tensor, name);
+    require_rows(t, name, routing.rows(), "one for each choice of each token");
+    if (t.cols != like.cols)
+        fail(MXQ_STATUS_SHAPE_MISMATCH, "%s is %s, expected %lld columns, those of d_out (%s); create it so", name,
+             shape_text(t).c_str(), (long long)like.cols, shape_text(like).c_str());
+    if (t.groups.set && t.rowwise_alignment != 1)
+        fail(MXQ_STATUS_UNSUPPORTED, "%s has groups padded to multiples of %d rows, expected no padding", name,
+             t.rowwise_alignment);
+    return plain_view(t, name, buffers, access);
+}
+
 // Refuses rows of choices that are none of in, on a CPU context, before anything is written.
 void require_choice_rows(const int32_t* rows, int64_t count, int64_t in_rows) {
     for (int64_t i = 0; i < count; i++)
@@ -126,6 +140,40 @@ CombineProblem validate_combine(const Context& context, const mxq_quantize_optio
     }
     buffers.check_overlaps();
     if (buffers.can_read()) require_choice_rows(p.choice_rows, routing.rows(), in.rows);
+    return p;
+}
+
+CombineBackwardProblem validate_combine_backward(const Context& context, const mxq_quantize_options* options,
+                                                 const mxq_routing* given, const CombineGradients& tensors, Check check) {
+    const mxq_routing_s& routing = require_routing(given);
+    const mxq_tensor& d_out = require(tensors.d_out, "d_out");
+    refuse_options(options, "combine_backward");
+    require_rows(d_out, "d_out", routing.tokens, "one for each token");
+    require_no_groups(d_out, "d_out", "its rows are tokens; clear them");
+    Buffers buffers(context, check);
+    CombineBackwardProblem p{};
+    p.tokens = routing.tokens;
+    p.choices = routing.choices;
+    p.rows = routing.rows();
+    p.choice_rows = choice_rows_view(routing, buffers);
+    p.d_out = plain_view(d_out, "d_out", buffers, Access::Read);
+    if (tensors.d_in) {
+        p.weights = weights_view(routing, buffers);
+        p.d_in = rows_view(*tensors.d_in, "d_in", routing, d_out, buffers, Access::Write);
+        p.has_d_in = true;
+    }
+    if (tensors.d_weights) {
+        p.in = rows_view(require(tensors.in, "in"), "in", routing, d_out, buffers, Access::Read);
+        const mxq_tensor& d_weights = require(tensors.d_weights, "d_weights");
+        if (d_weights.is_3d || d_weights.format->id != MXQ_FORMAT_F32 || d_weights.rows != p.tokens ||
+            d_weights.cols != p.choices)
+            fail(MXQ_STATUS_SHAPE_MISMATCH, "d_weights is %s %s, expected f32 %lld x %d, one for each choice of each token",
+                 d_weights.format->name, shape_text(d_weights).c_str(), (long long)p.tokens, p.choices);
+        p.d_weights = plain_view(d_weights, "d_weights", buffers, Access::Write);
+        p.has_d_weights = true;
+    }
+    buffers.check_overlaps();
+    if (buffers.can_read()) require_choice_rows(p.choice_rows, p.rows, p.rows);
     return p;
 }
 

@@ -17,5 +17,6 @@ extern const GemmImplementation gemm;                 // gemm.cpp
 extern const RouteImplementation route;               // route.cpp
 extern const GatherImplementation gather_rows;        // gather_rows.cpp
 extern const CombineImplementation combine;           // combine.cpp
+extern const CombineBackwardImplementation combine_backward;  // combine_backward.cpp
 
 }  // namespace mxq::cpu

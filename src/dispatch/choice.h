@@ -36,6 +36,7 @@ extern const Verb<SwizzleProblem> swizzle_scales, unswizzle_scales;
 extern const Verb<GemmProblem> gemm, grouped_gemm;
 extern const Verb<RouteProblem> route;
 extern const Verb<CombineProblem> combine;
+extern const Verb<CombineBackwardProblem> combine_backward;
 extern const Verb<ActivateProblem> activate;
 }  // namespace verbs
 

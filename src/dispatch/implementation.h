@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "core/error.h"
-#include "core/layer_problem.h"
+#include "core/layer_gradients.h"
 #include "dispatch/reason.h"
 
 struct mxq_context_s;
@@ -55,6 +55,7 @@ using GemmImplementation = Implementation<GemmProblem>;
 using RouteImplementation = Implementation<RouteProblem>;
 using GatherImplementation = Implementation<GatherProblem>;
 using CombineImplementation = Implementation<CombineProblem>;
+using CombineBackwardImplementation = Implementation<CombineBackwardProblem>;
 
 // For keeps_rows of those that always do.
 inline bool keeps_all_rows(const GemmProblem&) { return true; }

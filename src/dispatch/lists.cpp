@@ -112,6 +112,11 @@ const CombineImplementation* const combine_list[] = {
     &cpu::combine,
 };
 
+const CombineBackwardImplementation* const combine_backward_list[] = {
+    &cuda::combine_backward,
+    &cpu::combine_backward,
+};
+
 // Returns whether each K-major row of MXFP8 has one scale, so that rebasing changes no codes.
 bool has_kept_lines(const GemmOperand& operand) { return operand.bits == 8 && operand.layout.has_one_of_line(); }
 
@@ -327,6 +332,7 @@ constinit const Verb<GemmProblem> gemm = as_verb("gemm", gemm_list, preferred_ge
 constinit const Verb<GemmProblem> grouped_gemm = as_verb("grouped_gemm", grouped_gemm_list, preferred_gemm);
 constinit const Verb<RouteProblem> route = as_verb("route", route_list);
 constinit const Verb<CombineProblem> combine = as_verb("combine", combine_list);
+constinit const Verb<CombineBackwardProblem> combine_backward = as_verb("combine_backward", combine_backward_list);
 constinit const Verb<ActivateProblem> activate = as_verb("activate", activate_list);
 }  // namespace verbs
 
@@ -348,6 +354,7 @@ void each_verb(const Look& look) {
     look(verbs::grouped_gemm);
     look(verbs::route);
     look(verbs::combine);
+    look(verbs::combine_backward);
     look(verbs::activate);
 }
 

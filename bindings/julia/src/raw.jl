@@ -1469,6 +1469,23 @@ See `mxq_combine`.
 mxq_combine_query(context, options, routing, input, residual, out, plan) = @ccall libmxq.mxq_combine_query(context::Ptr{mxq_context}, options::Ptr{mxq_quantize_options}, routing::Ptr{mxq_routing}, input::Ptr{mxq_tensor}, residual::Ptr{mxq_tensor}, out::Ptr{mxq_tensor}, plan::Ptr{Ptr{mxq_plan}})::mxq_status
 
 @doc raw"""
+The gradients of mxq_combine, from d_out, the gradient of its output (T rows), all plain and of any type:
+
+    d_in        d_in[row of (t, j)] = weight[t, j] * d_out[t], rounded once to its type; other rows are not written
+    d_weights   F32 (T, k): d_weights[t, j] = sum over columns of d_out[t] * in[row of (t, j)]; 0 for a dropped choice
+
+Either may be NULL: not wanted. in is read for d_weights alone, and may be NULL without. A residual has the gradient
+d_out. Products and sums are rounded in fp32, in an order that docs/numerics.md fixes, so that the bits are the same
+everywhere. options may only ask for an implementation. Since 0.3.
+"""
+mxq_combine_backward(context, options, routing, d_out, input, d_in, d_weights, workspace, workspace_bytes, stream) = @ccall libmxq.mxq_combine_backward(context::Ptr{mxq_context}, options::Ptr{mxq_quantize_options}, routing::Ptr{mxq_routing}, d_out::Ptr{mxq_tensor}, input::Ptr{mxq_tensor}, d_in::Ptr{mxq_tensor}, d_weights::Ptr{mxq_tensor}, workspace::Ptr{Cvoid}, workspace_bytes::UInt64, stream::Ptr{Cvoid})::mxq_status
+
+@doc raw"""
+See `mxq_combine_backward`.
+"""
+mxq_combine_backward_query(context, options, routing, d_out, input, d_in, d_weights, plan) = @ccall libmxq.mxq_combine_backward_query(context::Ptr{mxq_context}, options::Ptr{mxq_quantize_options}, routing::Ptr{mxq_routing}, d_out::Ptr{mxq_tensor}, input::Ptr{mxq_tensor}, d_in::Ptr{mxq_tensor}, d_weights::Ptr{mxq_tensor}, plan::Ptr{Ptr{mxq_plan}})::mxq_status
+
+@doc raw"""
 Since 0.3.
 """
 mxq_expert_layer_options_create(out) = @ccall libmxq.mxq_expert_layer_options_create(out::Ptr{Ptr{mxq_expert_layer_options}})::mxq_status

@@ -9,14 +9,13 @@
 // Bytes an element of the output: its own, those of k rows, and of the residual. Each row is read once. Bound by memory.
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
-#include "cuda/memory/elements.cuh"
+#include "cuda/layer/choices.cuh"
 #include "cuda/memory/grid.cuh"
 
 namespace mxq::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kNumbers = 8;  // of a thread
 constexpr int kColumns = kThreads * kNumbers;
 constexpr int kBatch = 4;  // choices whose loads are in flight
 
@@ -25,58 +24,10 @@ struct Arguments {
     bool wide;  // all rows are read and written in whole vectors
 };
 
-// Eight columns of a row, as they are stored.
-template <class T>
-struct Numbers {
-    static constexpr int count = Vector<T>::count;
-    Vector<T> vectors[kNumbers / count];
-
-    __device__ __forceinline__ float operator[](int i) const { return vectors[i / count][i % count]; }
-};
-
-// Loads eight columns; none where the row does not exist. `left` columns exist from `from` on.
-template <class T>
-__device__ __forceinline__ Numbers<T> load_numbers(const T* from, bool exists, bool wide, int64_t left) {
-    constexpr int count = Vector<T>::count;
-    Numbers<T> numbers{};
-#pragma unroll
-    for (int v = 0; v < kNumbers / count; v++) {
-        if (wide) {
-            numbers.vectors[v] = load_vector_wide(from + v * count, exists && left > 0);
-            continue;
-        }
-        const auto* const bits = reinterpret_cast<const StoredBits<T>*>(from);
-#pragma unroll
-        for (int i = 0; i < count; i++) {
-            const int64_t at = (v * count + i) * kThreads;
-            if (exists && at < left)
-                numbers.vectors[v].words[i / Vector<T>::in_word] |= uint32_t(bits[at])
-                                                                    << (i % Vector<T>::in_word * Vector<T>::element_bits);
-        }
-    }
-    return numbers;
-}
-
-template <class T>
-__device__ __forceinline__ void store_numbers(const float (&sums)[kNumbers], T* to, bool wide, int64_t left) {
-    if (wide) {
-        if (left > 0) store_values(sums, to);
-        return;
-    }
-#pragma unroll
-    for (int i = 0; i < kNumbers; i++)
-        if (i * kThreads < left) to[i * kThreads] = from_float<T>(sums[i]);
-}
-
-template <class T>
-__device__ __forceinline__ const T* row_of(const PlainMatrix& matrix, int64_t row, int64_t col) {
-    return static_cast<const T*>(matrix.data) + row * matrix.row_stride + col;
-}
-
 template <class T>
 __device__ __forceinline__ void load_sums(const Arguments& a, int64_t token, int64_t col, int64_t left,
                                           float (&sums)[kNumbers]) {
-    const Numbers<T> numbers = load_numbers(row_of<T>(a.problem.residual, token, col), true, a.wide, left);
+    const Numbers<T> numbers = load_numbers<T, kThreads>(row_of<T>(a.problem.residual, token, col), true, a.wide, left);
 #pragma unroll
     for (int i = 0; i < kNumbers; i++) sums[i] = numbers[i];
 }
@@ -95,12 +46,6 @@ __device__ __forceinline__ void start_sums(const Arguments& a, int64_t token, in
         load_sums<Bf16>(a, token, col, left, sums);
 }
 
-__device__ __forceinline__ float load_weight(const ChoiceWeights& weights, int64_t choice) {
-    if (!weights.set()) return 1.0f;
-    return weights.format == MXQ_FORMAT_F32 ? __ldg(static_cast<const float*>(weights.values) + choice)
-                                            : to_float(static_cast<const Bf16*>(weights.values)[choice]);
-}
-
 // Adds the next choices of a token, of which `count` exist.
 template <class T>
 __device__ __forceinline__ void add_choices(const Arguments& a, int64_t first, int count, int64_t col, int64_t left,
@@ -117,7 +62,7 @@ __device__ __forceinline__ void add_choices(const Arguments& a, int64_t first, i
     }
 #pragma unroll
     for (int b = 0; b < kBatch; b++)
-        numbers[b] = load_numbers(row_of<T>(p.in, max(rows[b], 0), col), rows[b] >= 0, a.wide, left);
+        numbers[b] = load_numbers<T, kThreads>(row_of<T>(p.in, max(rows[b], 0), col), rows[b] >= 0, a.wide, left);
 #pragma unroll
     for (int b = 0; b < kBatch; b++) {
         if (rows[b] < 0) continue;
@@ -135,7 +80,7 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(const __grid_constant
     float sums[kNumbers];
     start_sums(a, token, col, left, sums);
     for (int j = 0; j < p.choices; j += kBatch) add_choices<In>(a, token * p.choices + j, p.choices - j, col, left, sums);
-    store_numbers(sums, static_cast<Out*>(p.out.data) + token * p.out.row_stride + col, a.wide, left);
+    store_numbers<Out, kThreads>(sums, static_cast<Out*>(p.out.data) + token * p.out.row_stride + col, a.wide, left);
 }
 
 // Names what a kernel is compiled for.
@@ -157,13 +102,11 @@ constexpr KernelEntry<Key, Arguments> kernels[] = {
     entry<Bf16, Bf16>(MXQ_FORMAT_BF16, MXQ_FORMAT_BF16),
 };
 
-bool has_whole_vectors(const PlainMatrix& matrix) { return matrix.cols % kNumbers == 0 && is_wide(matrix); }
-
 Reason declines(const Context& context, const CombineProblem&) { return needs_cuda(context); }
 
 void run(const Context& context, const CombineProblem& problem, const Launch& call) {
-    const bool wide = has_whole_vectors(problem.in) && has_whole_vectors(problem.out) &&
-                      (!problem.has_residual || has_whole_vectors(problem.residual));
+    const bool wide = has_whole_numbers(problem.in) && has_whole_numbers(problem.out) &&
+                      (!problem.has_residual || has_whole_numbers(problem.residual));
     const dim3 grid = grid_of_rows(ceil_div(problem.out.cols, int64_t(kColumns)), problem.tokens);
     launch(context, kernels, {problem.in.format, problem.out.format}, "combine", grid, call.stream,
            Arguments{problem, wide});

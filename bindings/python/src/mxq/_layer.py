@@ -101,7 +101,7 @@ def _route(ids: Any, experts: int, weights: Any = None, *, local_experts: Option
             return kind.give(_array(block, kind, _computed(handle, name), shape, text, memory.device), ids)
 
         row_weights = None if weights is None else array("row_weights", (rows,), "float32")
-        return Routing(*memory.shape, experts, array("ends", (here,)), array("row_tokens", (rows,)),
+        return Routing(memory.shape[0], memory.shape[1], experts, array("ends", (here,)), array("row_tokens", (rows,)),
                        array("choice_rows", memory.shape), row_weights, handle, (block, ids, weights))
 
     return Call("mxq_route", context, None, (handle.value,), memory.device, kind, (block, ids, weights, handle), finish)
@@ -123,7 +123,7 @@ def _combine(routing: Routing, rows: Any, *, residual: Any = None, dtype: Any = 
     added = None if residual is None else plain_source(plain(residual, "residual"), "residual")
     shape = (routing.tokens, view.shape[-1])
     target, out = plain_output(out, shape, result_dtype(dtype, out, view.memory.dtype), kind, view.memory.device, False)
-    tensors = (routing.handle.value, source.value, added.value if added else None, target.value)
+    tensors: Any = (routing.handle.value, source.value, added.value if added else None, target.value)
     return Call("mxq_combine", context, None, tensors, view.memory.device, kind, (routing, rows, residual, source, added, target),
                 lambda: out if given else kind.give(out, rows))
 

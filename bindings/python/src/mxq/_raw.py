@@ -1153,6 +1153,19 @@ PROTOTYPES = {
     # See mxq_combine.
     # mxq_combine_query(context, options, routing, in, residual, out, plan)
     "mxq_combine_query": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, POINTER(c_void_p)]),
+    # The gradients of mxq_combine, from d_out, the gradient of its output (T rows), all plain and of any type:
+    #
+    #     d_in        d_in[row of (t, j)] = weight[t, j] * d_out[t], rounded once to its type; other rows are not written
+    #     d_weights   F32 (T, k): d_weights[t, j] = sum over columns of d_out[t] * in[row of (t, j)]; 0 for a dropped choice
+    #
+    # Either may be NULL: not wanted. in is read for d_weights alone, and may be NULL without. A residual has the gradient
+    # d_out. Products and sums are rounded in fp32, in an order that docs/numerics.md fixes, so that the bits are the same
+    # everywhere. options may only ask for an implementation. Since 0.3.
+    # mxq_combine_backward(context, options, routing, d_out, in, d_in, d_weights, workspace, workspace_bytes, stream)
+    "mxq_combine_backward": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_uint64, c_void_p]),
+    # See mxq_combine_backward.
+    # mxq_combine_backward_query(context, options, routing, d_out, in, d_in, d_weights, plan)
+    "mxq_combine_backward_query": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, POINTER(c_void_p)]),
     # Since 0.3.
     # mxq_expert_layer_options_create(out)
     "mxq_expert_layer_options_create": (c_int32, [POINTER(c_void_p)]),

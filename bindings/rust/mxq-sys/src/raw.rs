@@ -988,6 +988,19 @@ extern "C" {
     pub fn mxq_combine(context: *mut mxq_context, options: *const mxq_quantize_options, routing: *const mxq_routing, input: *const mxq_tensor, residual: *const mxq_tensor, out: *const mxq_tensor, workspace: *mut c_void, workspace_bytes: u64, stream: *mut c_void) -> mxq_status;
     /// See [`mxq_combine`].
     pub fn mxq_combine_query(context: *mut mxq_context, options: *const mxq_quantize_options, routing: *const mxq_routing, input: *const mxq_tensor, residual: *const mxq_tensor, out: *const mxq_tensor, plan: *mut *mut mxq_plan) -> mxq_status;
+    /// The gradients of mxq\_combine, from d\_out, the gradient of its output (T rows), all plain and of any type:
+    ///
+    /// ```text
+    /// d_in        d_in[row of (t, j)] = weight[t, j] * d_out[t], rounded once to its type; other rows are not written
+    /// d_weights   F32 (T, k): d_weights[t, j] = sum over columns of d_out[t] * in[row of (t, j)]; 0 for a dropped choice
+    /// ```
+    ///
+    /// Either may be NULL: not wanted. in is read for d\_weights alone, and may be NULL without. A residual has the gradient
+    /// d\_out. Products and sums are rounded in fp32, in an order that docs/numerics.md fixes, so that the bits are the same
+    /// everywhere. options may only ask for an implementation. Since 0.3.
+    pub fn mxq_combine_backward(context: *mut mxq_context, options: *const mxq_quantize_options, routing: *const mxq_routing, d_out: *const mxq_tensor, input: *const mxq_tensor, d_in: *const mxq_tensor, d_weights: *const mxq_tensor, workspace: *mut c_void, workspace_bytes: u64, stream: *mut c_void) -> mxq_status;
+    /// See [`mxq_combine_backward`].
+    pub fn mxq_combine_backward_query(context: *mut mxq_context, options: *const mxq_quantize_options, routing: *const mxq_routing, d_out: *const mxq_tensor, input: *const mxq_tensor, d_in: *const mxq_tensor, d_weights: *const mxq_tensor, plan: *mut *mut mxq_plan) -> mxq_status;
     /// Since 0.3.
     pub fn mxq_expert_layer_options_create(out: *mut *mut mxq_expert_layer_options) -> mxq_status;
     /// Since 0.3.
