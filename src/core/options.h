@@ -48,6 +48,20 @@ struct mxq_gemm_options_s : mxq::Handle<mxq::Kind::GemmOptions> {
     std::string implementation;
 };
 
+struct mxq_activate_options_s : mxq::Handle<mxq::Kind::ActivateOptions> {
+    int32_t activation = MXQ_ACTIVATION_SWIGLU;
+    int32_t gate_layout = MXQ_GATE_LAYOUT_GATE_UP;
+    bool gate_layout_set = false;
+    mxq::ActivationNumbers numbers{1.702f, 7.0f, 1.0f};  // of the clamped form
+    bool numbers_set = false;
+    int32_t bias_format = 0;  // 0: none
+    mxq::Buffer bias;
+    int32_t row_weight_format = 0;  // 0: none
+    mxq::Buffer row_weights;
+    mxq_quantize_options_s quantize;
+    std::string implementation;
+};
+
 struct mxq_plan_s : mxq::Handle<mxq::Kind::Plan> {
     std::string implementation;
     uint64_t workspace_bytes = 0;
