@@ -17,6 +17,8 @@ enum class Kind : uint32_t {
     QuantizeOptions,
     GemmOptions,
     Plan,
+    Routing,
+    ExpertLayerOptions,
     ActivateOptions,
 };
 

@@ -147,6 +147,7 @@ struct QuantizeProblem {
     FourOverSix four_over_six;        // NVFP4
     const uint64_t* seed_offset;      // stochastic rounding of E2M1; NULL: to nearest
     const float* quantization_scale;  // FP8 TENSOR, delayed; NULL: from the amax
+    RowIndices by_index;              // of a plain source
 };
 
 // Returns whether a part of out gets the Hadamard transform.
@@ -185,6 +186,7 @@ struct DequantizeProblem {
 // Converts plain numbers from one type to another.
 struct ConvertProblem {
     PlainMatrix in, out;
+    RowIndices by_index;  // of in
 };
 
 // Moves scales from one layout to another, part by part.
@@ -226,6 +228,7 @@ struct PadProblem {
     int32_t count;
     Part parts[2];
     GroupedRows grouped;
+    RowIndices by_index;  // of a plain tensor that is padded
 };
 
 enum class Grouping { None, Rows, Contraction };
@@ -274,6 +277,7 @@ struct GemmProblem {
     int32_t sm_count;       // SMs that the product may take; 0: all
     bool row_invariant;     // the bits of a row of D depend on no other row of A
     const void* host_ends;  // the values of groups.ends, in host memory; NULL: the device alone has them
+    RowIndices a_by_index, b_by_index;  // of plain operands
 
     const GemmOperand& operand(Side side) const { return side == Side::A ? a : b; }
     // Grouping::Rows divides the rows of A alone: B has a matrix for each group.

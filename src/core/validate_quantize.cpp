@@ -186,9 +186,11 @@ QuantizeProblem validate_quantize(const Context& context, const mxq_quantize_opt
     require_same_shape(in, out);
     Buffers buffers(context, check);
     const GroupedRows grouped = require_groups_alike(in, "in", out, "out", buffers);
-    const PlainMatrix plain = plain_view(in, "in", buffers, Access::Read);
+    RowIndices by_index;
+    const PlainMatrix plain = indexed_view(in, "in", buffers, by_index);
     QuantizeProblem p = output_problem(options, out, buffers, check);
     p.source = plain_source(plain);
+    p.by_index = by_index;
     p.grouped = grouped;
     buffers.check_overlaps();
     return p;
@@ -232,7 +234,7 @@ AmaxProblem validate_amax(const Context& context, const mxq_quantize_options* gi
     Buffers buffers(context, check);
     QuantizeProblem p{};
     p.grouped = require_groups_alike(in, "in", out, "out", buffers);
-    p.source = plain_source(plain_view(in, "in", buffers, Access::Read));
+    p.source = plain_source(indexed_view(in, "in", buffers, p.by_index));
     p.format = out.format;
     p.tile = out.tile();
     p.square_tiles = p.tile.is_square();
@@ -297,10 +299,11 @@ ConvertProblem validate_convert(const Context& context, const mxq_quantize_optio
     require_no_groups(in, "in", "clear them, and convert the rows as they are stored");
     require_no_groups(out, "out", "clear them, and convert the rows as they are stored");
     Buffers buffers(context, check);
-    const PlainMatrix from = plain_view(in, "in", buffers, Access::Read);
+    RowIndices by_index;
+    const PlainMatrix from = indexed_view(in, "in", buffers, by_index);
     const PlainMatrix to = plain_view(out, "out", buffers, Access::Write);
     buffers.check_overlaps();
-    return {from, to};
+    return {from, to, by_index};
 }
 
 }  // namespace mxq

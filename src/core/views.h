@@ -75,6 +75,10 @@ void require_hadamard_alike(const mxq_tensor& in, const mxq_tensor& out, int32_t
 
 PlainMatrix plain_view(const mxq_tensor& t, const char* name, Buffers& buffers, Access access);
 
+// Returns the rows by index of a plain tensor that is read, or none; `plain_view` refuses tensors that have them. The view is
+// that of the stored rows, but counts the rows by index. On a CPU context, refuses numbers out of range.
+PlainMatrix indexed_view(const mxq_tensor& t, const char* name, Buffers& buffers, RowIndices& by_index);
+
 enum class Touches { CodesAndScales, Scales };
 QuantizedPart part_view(const mxq_tensor& t, int32_t part, const char* name, Buffers& buffers, Access access,
                         Touches touches = Touches::CodesAndScales);

@@ -60,6 +60,10 @@ std::string detail_of(const GemmProblem& p) {
     return std::string(a_transposed ? " (T," : " (N,") + (b_transposed ? "T)" : "N)");
 }
 
+std::string detail_of(const RouteProblem& p) {
+    return format_text(" of %lld tokens to %d of %d experts each", (long long)p.tokens, p.choices, p.experts);
+}
+
 std::string note_of(const GemmProblem& p) {
     if (!p.b.across || p.b.scale_type == ScaleType::None) return "";
     return "reads b.rowwise transposed, since b declares no columnwise part";

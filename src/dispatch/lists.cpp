@@ -102,6 +102,21 @@ const GemmImplementation* const grouped_gemm_list[] = {
     &cpu::gemm,
 };
 
+const RouteImplementation* const route_list[] = {
+    &cuda::route,
+    &cpu::route,
+};
+
+const CombineImplementation* const combine_list[] = {
+    &cuda::combine,
+    &cpu::combine,
+};
+
+const CombineBackwardImplementation* const combine_backward_list[] = {
+    &cuda::combine_backward,
+    &cpu::combine_backward,
+};
+
 // Returns whether each K-major row of MXFP8 has one scale, so that rebasing changes no codes.
 bool has_kept_lines(const GemmOperand& operand) { return operand.bits == 8 && operand.layout.has_one_of_line(); }
 
@@ -315,6 +330,9 @@ constinit const Verb<SwizzleProblem> swizzle_scales = as_verb("swizzle_scales", 
 constinit const Verb<SwizzleProblem> unswizzle_scales = as_verb("unswizzle_scales", swizzle_list);
 constinit const Verb<GemmProblem> gemm = as_verb("gemm", gemm_list, preferred_gemm);
 constinit const Verb<GemmProblem> grouped_gemm = as_verb("grouped_gemm", grouped_gemm_list, preferred_gemm);
+constinit const Verb<RouteProblem> route = as_verb("route", route_list);
+constinit const Verb<CombineProblem> combine = as_verb("combine", combine_list);
+constinit const Verb<CombineBackwardProblem> combine_backward = as_verb("combine_backward", combine_backward_list);
 constinit const Verb<ActivateProblem> activate = as_verb("activate", activate_list);
 }  // namespace verbs
 
@@ -334,12 +352,20 @@ void each_verb(const Look& look) {
     look(verbs::unpad_groups);
     look(verbs::gemm);
     look(verbs::grouped_gemm);
+    look(verbs::route);
+    look(verbs::combine);
+    look(verbs::combine_backward);
     look(verbs::activate);
 }
 
 }  // namespace
 
+void gather_rows(const Context& context, const GatherProblem& problem, void* stream) {
+    (context.is_cpu() ? cpu::gather_rows : cuda::gather_rows).run(context, problem, {nullptr, stream});
+}
+
 void load_implementations(const Context& context) {
+    if (context.is_cuda()) cuda::gather_rows.load(context);
     each_verb([&](const auto& verb) {
         for (size_t i = 0; i < verb.count; i++)
             if (verb.first[i]->load) verb.first[i]->load(context);

@@ -4,6 +4,7 @@
 // Products multiply small integers that every format holds exactly, under scales that are powers of two: whatever the order of
 // the sums, nothing is rounded before D, so that products too have one right answer in bits.
 #include "../formats.h"
+#include "../verbs/routing.h"
 #include "dispatch/choice.h"
 
 #include <functional>
@@ -63,12 +64,17 @@ struct Scene {
             Bytes bytes = part->bytes();
             all.insert(all.end(), bytes.begin(), bytes.end());
         }
+        if (routing) {
+            const Bytes bytes = routing->written();
+            all.insert(all.end(), bytes.begin(), bytes.end());
+        }
         return all;
     }
 
     testing::Device& device;
     testing::Tensor in, second, out;  // second: B of a product
     std::unique_ptr<testing::Options> of_format;
+    std::unique_ptr<testing::DeviceRouting> routing;
 
 private:
     testing::Tensor grouped(testing::Tensor tensor, int64_t alignment) {
@@ -310,6 +316,37 @@ Problems activations() {
     return problems;
 }
 
+// ---- The expert layer ----------------------------------------------------------------------------------------------------
+
+void add_route(Problems& problems, const testing::Choices& choices, int32_t id_type) {
+    const auto named = [](Scene& s, const std::string& name) {
+        ok(mxq_quantize_options_set_implementation(s.options(), name.c_str()));
+        return s.options();
+    };
+    problems["route"].push_back(
+        {"", [=](Scene& s) { s.routing = std::make_unique<testing::DeviceRouting>(s.device, choices, id_type); },
+         [=](Scene& s, const std::string& name, mxq_plan** plan) {
+             return mxq_route_query(s.device.context, named(s, name), s.routing->handle, plan);
+         },
+         [=](Scene& s, const std::string& name, void* workspace, uint64_t bytes) {
+             return mxq_route(s.device.context, named(s, name), s.routing->handle, workspace, bytes, nullptr);
+         }});
+    const Bytes rows = oracle::store(MXQ_FORMAT_BF16, cases::values(cases::Values::normal, choices.rows() * 96, 3));
+    problems["combine"].push_back(
+        {"", [=](Scene& s) {
+             s.routing = std::make_unique<testing::DeviceRouting>(s.device, choices, id_type);
+             ok(s.routing->route());
+             s.in = s.plain_in(MXQ_FORMAT_BF16, {std::nullopt, choices.rows(), 96}, rows);
+             s.out = s.plain_out(MXQ_FORMAT_F32, {std::nullopt, choices.tokens, 96});
+         },
+         [=](Scene& s, const std::string& name, mxq_plan** plan) {
+             return mxq_combine_query(s.device.context, named(s, name), s.routing->handle, s.in, nullptr, s.out, plan);
+         },
+         [=](Scene& s, const std::string& name, void* workspace, uint64_t bytes) {
+             return mxq_combine(s.device.context, named(s, name), s.routing->handle, s.in, nullptr, s.out, workspace, bytes, nullptr);
+         }});
+}
+
 // ---- Products ------------------------------------------------------------------------------------------------------------
 
 // -3 .. 3, all of them among any seven neighbours of a row or a column, so that every block has a 3.
@@ -428,6 +465,8 @@ Problems other_conversions() {
         add_pad(to, spec);
     });
     add_convert(problems);
+    add_route(problems, testing::draw_choices(100, 4, 32, testing::Draw::uniform, 1), MXQ_TYPE_INT32);
+    add_route(problems, testing::draw_choices(3000, 3, 40, testing::Draw::with_dropped, 2), MXQ_TYPE_INT64);
     return problems;
 }
 
@@ -529,7 +568,7 @@ int try_verbs(testing::Device& device, const Problems& all) {
     return verbs;
 }
 
-constexpr int other_verbs = 7;
+constexpr int other_verbs = 9;
 
 }  // namespace
 
