@@ -1190,6 +1190,10 @@ MXQ_API mxq_status mxq_expert_layer_options_set_weights_first(mxq_expert_layer_o
 /* As mxq_gemm_options_set_exact_products, for both products. Since 0.3. */
 MXQ_API mxq_status mxq_expert_layer_options_set_exact_products(mxq_expert_layer_options* options, int32_t exact);
 
+/* As mxq_gemm_options_set_row_invariant, for both products: the bits of a token depend on its own row, choices and weights,
+ * and not on other tokens, where rows are quantized by themselves (docs/embedding.md). Since 0.3. */
+MXQ_API mxq_status mxq_expert_layer_options_set_row_invariant(mxq_expert_layer_options* options, int32_t row_invariant);
+
 /* Return what was set, or the default, like the getters of a context's options. Options and descriptors are copied to
  * objects that the caller has created; *has_residual is 0 where there is none, and residual, a tensor of any shape, is then
  * left alone. Since 0.3. */
@@ -1208,6 +1212,8 @@ MXQ_API mxq_status mxq_expert_layer_options_get_residual(const mxq_expert_layer_
                                                          mxq_tensor* residual);
 MXQ_API mxq_status mxq_expert_layer_options_get_weights_first(const mxq_expert_layer_options* options, int32_t* first);
 MXQ_API mxq_status mxq_expert_layer_options_get_exact_products(const mxq_expert_layer_options* options, int32_t* exact);
+MXQ_API mxq_status mxq_expert_layer_options_get_row_invariant(const mxq_expert_layer_options* options,
+                                                              int32_t* row_invariant);
 
 /* Runs an expert layer, from tokens to tokens. With T tokens of K numbers, E experts of this rank and an activation from 2
  * I numbers to I (without a gate: from I to I):

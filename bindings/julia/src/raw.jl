@@ -1548,6 +1548,12 @@ As mxq_gemm_options_set_exact_products, for both products. Since 0.3.
 mxq_expert_layer_options_set_exact_products(options, exact) = @ccall libmxq.mxq_expert_layer_options_set_exact_products(options::Ptr{mxq_expert_layer_options}, exact::Int32)::mxq_status
 
 @doc raw"""
+As mxq_gemm_options_set_row_invariant, for both products: the bits of a token depend on its own row, choices and weights,
+and not on other tokens, where rows are quantized by themselves (docs/embedding.md). Since 0.3.
+"""
+mxq_expert_layer_options_set_row_invariant(options, row_invariant) = @ccall libmxq.mxq_expert_layer_options_set_row_invariant(options::Ptr{mxq_expert_layer_options}, row_invariant::Int32)::mxq_status
+
+@doc raw"""
 Return what was set, or the default, like the getters of a context's options. Options and descriptors are copied to
 objects that the caller has created; *has_residual is 0 where there is none, and residual, a tensor of any shape, is then
 left alone. Since 0.3.
@@ -1593,6 +1599,11 @@ mxq_expert_layer_options_get_weights_first(options, first) = @ccall libmxq.mxq_e
 See `mxq_expert_layer_options_get_activate_options`.
 """
 mxq_expert_layer_options_get_exact_products(options, exact) = @ccall libmxq.mxq_expert_layer_options_get_exact_products(options::Ptr{mxq_expert_layer_options}, exact::Ptr{Int32})::mxq_status
+
+@doc raw"""
+See `mxq_expert_layer_options_get_activate_options`.
+"""
+mxq_expert_layer_options_get_row_invariant(options, row_invariant) = @ccall libmxq.mxq_expert_layer_options_get_row_invariant(options::Ptr{mxq_expert_layer_options}, row_invariant::Ptr{Int32})::mxq_status
 
 @doc raw"""
 Runs an expert layer, from tokens to tokens. With T tokens of K numbers, E experts of this rank and an activation from 2
