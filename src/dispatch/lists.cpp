@@ -370,8 +370,8 @@ void each_verb(const Look& look) {
 
 }  // namespace
 
-void gather_rows(const Context& context, const GatherProblem& problem, void* stream) {
-    (context.is_cpu() ? cpu::gather_rows : cuda::gather_rows).run(context, problem, {nullptr, stream});
+void gather_rows(const Context& context, const GatherProblem& problem, const Launch& launch) {
+    (context.is_cpu() ? cpu::gather_rows : cuda::gather_rows).run(context, problem, launch);
 }
 
 void load_implementations(const Context& context) {
