@@ -319,6 +319,12 @@ const ActivateImplementation* const activate_list[] = {
     &cpu::activate,
 };
 
+const ActivateImplementation* const activate_backward_list[] = {
+    &cuda::activate_backward,           // to plain numbers
+    &cuda::activate_backward_quantize,  // to every quantized format: F32 in the workspace, then quantize
+    &cpu::activate_backward,
+};
+
 template <class Problem, size_t count>
 constexpr Verb<Problem> as_verb(const char* name, const Implementation<Problem>* const (&list)[count],
                                 const Implementation<Problem>* (*preferred)(const Context&, const Problem&) = nullptr) {
@@ -344,6 +350,7 @@ constinit const Verb<RouteProblem> route = as_verb("route", route_list);
 constinit const Verb<CombineProblem> combine = as_verb("combine", combine_list);
 constinit const Verb<CombineBackwardProblem> combine_backward = as_verb("combine_backward", combine_backward_list);
 constinit const Verb<ActivateProblem> activate = as_verb("activate", activate_list);
+constinit const Verb<ActivateProblem> activate_backward = as_verb("activate_backward", activate_backward_list);
 }  // namespace verbs
 
 namespace {
@@ -366,6 +373,7 @@ void each_verb(const Look& look) {
     look(verbs::combine);
     look(verbs::combine_backward);
     look(verbs::activate);
+    look(verbs::activate_backward);
 }
 
 }  // namespace
