@@ -36,6 +36,16 @@ __device__ __forceinline__ void write_own_tile(const Arguments& args, const Tile
     }
 }
 
+// Writes what pads the group behind the tokens that a tile may have. A warp has 16 lines, columns of D.
+__device__ __forceinline__ void clear_padding(const Arguments& args, const Tile& tile, int32_t tokens) {
+    const GemmProblem& p = args.problem;
+    const int32_t lane = int32_t(read_thread() % 32), column = bf16::first_line_of(tile) + lane % kWarpLines;
+    if (p.beta != 0 || column >= p.n) return;
+#pragma unroll 1
+    for (int32_t token = tokens + lane / kWarpLines; token < tile.padded; token += 32 / kWarpLines)
+        store_element(p.d.data, p.d.format, (tile.d_row + token) * p.d.row_stride + column, 0);
+}
+
 // Sends sums to the CTAs of their pieces, and which lines of the warp are to be made again to all.
 template <int tokens>
 __device__ __forceinline__ void send_pieces(Exchange<tokens>& exchange, const Tile& tile, uint32_t sharing, uint32_t repair,
