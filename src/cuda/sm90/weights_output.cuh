@@ -9,7 +9,7 @@ namespace mxq::cuda::sm90::weights {
 // FP8's scales of 128 have met their sums; 8-bit weights have no unit of sums.
 constexpr Weights kKind = Weights::Bits8;
 
-// Brings a piece, 16 lines by 32 tokens, to D, the first of which are `line` and `token`. Its sums come by way of shared memory
+// Brings a piece, 16 lines by 32 tokens, to D; `line` and `token` are the first. Its sums come by way of shared memory
 // (put_turn), since registers are short while other sums wait in them.
 __device__ __noinline__ inline void write_piece(const Arguments& args, const Tile& tile, int32_t line, int token,
                                                 uint32_t repair, uint8_t* out) {
@@ -63,8 +63,8 @@ __device__ __forceinline__ void send_pieces(Exchange<tokens>& exchange, const Ti
     }
 }
 
-// Writes a tile that the cluster shares. Its consumers all call it when the last of their products is complete; `exchange` lies
-// where the stages were.
+// Writes a tile that the cluster shares. Its consumers all call it when their last products are complete. `exchange` lies where
+// the stages were.
 template <int tokens>
 __device__ __forceinline__ void write_shared_tile(const Arguments& args, Exchange<tokens>& exchange, const Tile& tile,
                                                   const float (&sums)[tokens / 2], uint32_t repair,

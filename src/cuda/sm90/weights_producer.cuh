@@ -1,4 +1,4 @@
-// The warps of weights_sm90 that multiply nothing: one finds tiles, one loads tokens and codes by the copy engine, one scales.
+// The warps of weights_sm90 that multiply nothing: one finds tiles, one loads tokens and codes, one scales.
 #pragma once
 #include "cuda/sm90/copy.cuh"
 #include "cuda/sm90/slots.cuh"
@@ -6,7 +6,7 @@
 
 namespace mxq::cuda::sm90::weights {
 
-// Calls `load(stage number, step)` with each step of each tile, as its stage is free; `begin(tile)` before those of a tile. A warp
+// Calls `begin(tile)` with each tile, and `load(number of the stage, step)` with each of its steps as a stage is free. A warp
 // calls it. A barrier counts as complete before its first phase, so that stages are free at first.
 template <int tokens, class Begin, class Load>
 __device__ __forceinline__ void each_step(const Arguments& args, Shared<tokens>& shared, const Begin& begin, const Load& load) {
