@@ -250,11 +250,14 @@ bool has_rows_for_wgmma_blocks(const GemmProblem& p) {
     return p.grouping == Grouping::Rows ? p.m > 24 * int64_t(std::max(p.groups.count, 1)) : p.m > 48;
 }
 
-// Returns whether weights_sm90, which decodes FP8 weights in registers, takes the place of both. Up to as many rows mma_bf16_rows
-// waits for memory alone.
+// Returns whether weights_sm90, which decodes FP8 weights in registers, takes the place of both. An H200, rows of groups in all:
+//
+//     mma_bf16_rows (m), wgmma_blocks_sm90 (w) | weights_sm90     8 rows     16           64          256         1024 rows
+//     BF16 with FP8 128x128, (4096,4096)                          9.8m |     17.4m | 15   55w | 18    55w | 28    93w | 89
+//         32 groups of (2048,7168)                                           64 rows: 156m            256: | 135
 bool has_rows_for_weights(const GemmProblem& p) {
     if (!has_scales_of_128(p.b) || p.b.element != Element::E4M3 || p.a.across || p.b.across) return false;
-    return p.grouping == Grouping::Rows ? p.m > 2 * int64_t(std::max(p.groups.count, 1)) : p.m > 8;
+    return p.grouping == Grouping::Rows ? p.m > std::max(p.groups.count, 1) : p.m > 8;
 }
 
 // Returns the implementation to ask before the list, or null for the order of the list. The first case that fits decides:
