@@ -13,7 +13,6 @@
 // others. Only the table at the end has external linkage.
 #include "cpu/gemm_kernels.h"
 
-#include <array>
 #include <cstring>
 
 #include "cpu/gemm_repair.h"
@@ -30,9 +29,25 @@ constexpr int64_t kPitch = kGemmDepth + kLanes;
 // The most codes of a tile of A that stay in L1, in units of fp32.
 constexpr int64_t kChunkUnits = 4;
 
-// Nonzero values of B in [2^kLeastFolded, 2^kBeyondFolded) are multiples of 2^-52. Sums of their products with rows in range
-// are zero or normal numbers, which flushing subnormals does not change, and sums of a section do not overflow.
-constexpr int kLeastFolded = -45, kBeyondFolded = 58;
+// Values of B that are multiples of 2^kLastFolded and below 2^kBeyondFolded. Sums of their products with rows in range are zero
+// or normal numbers, which flushing subnormals does not change, and sums of a section do not overflow.
+constexpr int kLastFolded = -52, kBeyondFolded = 58;
+
+// Returns the factors with which codes have such values.
+SafeFactors folded_factors(const QuantizedPart& part) {
+    return with_element(part.element, [&]<class E>(E) -> SafeFactors {
+        constexpr int smallest = 1 - E::bias - E::mantissa_bits;
+        return {bits_float(power_of_two(kLastFolded - smallest)), bits_float(power_of_two(kBeyondFolded - 1 - E::emax))};
+    });
+}
+
+// Returns whether all factors have magnitudes in that range.
+bool are_between(const float* factors, int64_t count, const SafeFactors& safe) {
+    const uint32_t first = float_bits(safe.low), span = float_bits(safe.high) - first;
+    uint32_t any = 0;
+    for (int64_t i = 0; i < count; i++) any |= (float_bits(factors[i]) & kMagnitudeMask) - first > span;
+    return any == 0;
+}
 
 // Tells whether blocks of codes of a K-major row have scales, so that there are sections.
 bool has_sections(const OperandLines& b, int64_t k) {
@@ -62,8 +77,9 @@ struct Kind {
         method.packed = kHasDots && is_fast && of_a <= of_bf16 && of_b <= of_bf16;
         method.exact = is_fast && of_a + of_b <= of_fp32;
         const bool is_exact_alone = method.packed || (method.exact && !MXQ_HOST_FUSES);
-        checks_values = is_fast && !unscaled && (is_exact_alone || method.sections > 0);
-        checks_factors = is_fast && method.has_factors && b.scale_type == ScaleType::F32;
+        checks_values = is_fast && !unscaled && method.sections == 0 && is_exact_alone;
+        checks_factors = is_fast && sums_sections && b.scale_type != ScaleType::E4M3;
+        safe = is_mx ? folded_factors(b) : safe_factors(b);
         unit_floats = method.packed ? kUnit / 2 : kUnit;
     }
 
@@ -71,6 +87,7 @@ struct Kind {
     Method method{};
     bool unscaled;  // codes of B are decoded without their scales
     bool checks_values, checks_factors;
+    SafeFactors safe;
     int64_t unit_floats;
 };
 
@@ -140,37 +157,42 @@ private:
         }
     }
 
+    // Calls store(i, at, depth) for each 256 codes of this pass of some rows: K-major ones row by row, else after decoding.
+    template <class Store>
+    void for_each_part(const OperandReader& reader, const OperandLines& lines, const int32_t* index, int64_t count,
+                       uint8_t* extreme, const Store& store) {
+        const int64_t at_once = lines.part.across ? count : 1;
+        for (int64_t row = 0; row < count; row += at_once)
+            for (int64_t at = 0; at < depth_; at += kGemmDepth) {
+                const int64_t depth = least(kGemmDepth, depth_ - at);
+                if (lines.part.across) decode_across(reader, lines, index, count, at_ + at, depth, extreme);
+                for (int64_t i = row; i < row + at_once; i++) store(i, at, depth);
+            }
+    }
+
     void store_rows(int64_t row, int64_t count) {
         const OperandLines& a = *block_.a;
         const int32_t* const index = block_.rows + row;
-        for (int64_t at = 0; at < depth_; at += kGemmDepth) {
-            const int64_t depth = least(kGemmDepth, depth_ - at);
-            if (a.part.across) decode_across(of_a_, a, index, count, at_ + at, depth, block_.extreme);
-            for (int64_t i = 0; i < count; i++) {
-                float* const values = decoded_ + i * kPitch;
-                if (!a.part.across && of_a_.read(a.first + index[i], at_ + at, depth, values)) block_.extreme[index[i]] = 1;
-                if (has_nonzero(values, depth)) block_.nonzero[index[i]] = 1;
-                const int64_t tile = (row + i) / kTileRows, in_tile = least(kTileRows, block_.row_count - tile * kTileRows);
-                float* const to = rows_ + (tile * kTileRows * units_ + at / kUnit * in_tile + (row + i) % kTileRows) * kind_.unit_floats;
-                store_units(kind_, values, depth, to, in_tile * kind_.unit_floats);
-            }
-        }
+        for_each_part(of_a_, a, index, count, block_.extreme, [&](int64_t i, int64_t at, int64_t depth) {
+            float* const values = decoded_ + i * kPitch;
+            if (!a.part.across && of_a_.read(a.first + index[i], at_ + at, depth, values)) block_.extreme[index[i]] = 1;
+            if (has_nonzero(values, depth)) block_.nonzero[index[i]] = 1;
+            const int64_t tile = (row + i) / kTileRows, in_tile = least(kTileRows, block_.row_count - tile * kTileRows);
+            const int64_t first = tile * kTileRows * units_ + at / kUnit * in_tile + (row + i) % kTileRows;
+            store_units(kind_, values, depth, rows_ + first * kind_.unit_floats, in_tile * kind_.unit_floats);
+        });
     }
 
-    // Decodes a part of a K-major row of B. Returns whether it may be multiplied so.
+    // Decodes a part of a K-major row of B. Returns whether its factors are safe, if that is asked.
     bool decode_column(int64_t line, int64_t k, int64_t depth, float* factors, float* values) {
         const QuantizedPart& part = block_.b->part;
-        static constexpr auto ones = [] {
-            std::array<float, kGemmDepth / kSixteen> all{};
-            all.fill(1.0f);
-            return all;
-        }();
-        if (kind_.method.has_factors) load_sixteenths(part, 0, line, k, depth, factors);
-        if (kind_.unscaled)
-            of_b_.decode(line_of(part, 0, line, k), depth, ones.data(), 1.0f, values);
-        else
-            of_b_.read(line, k, depth, values);
-        return !kind_.checks_factors || of_b_.are_safe(factors, ceil_div(depth, kSixteen));
+        if (part.scale_type == ScaleType::None) return of_b_.load_numbers(line_of(part, 0, line, k), depth, values), true;
+        const int64_t count = ceil_div(depth, kSixteen);
+        float ones[kGemmDepth / kSixteen];
+        for (int64_t i = 0; kind_.unscaled && i < count; i++) ones[i] = 1;
+        if (kind_.method.has_factors || !kind_.unscaled) load_sixteenths(part, 0, line, k, depth, factors);
+        of_b_.decode(line_of(part, 0, line, k), depth, kind_.unscaled ? ones : factors, 1.0f, values);
+        return !kind_.checks_factors || are_between(factors, count, kind_.safe);
     }
 
     void store_columns(int64_t column, int64_t count) {
@@ -179,22 +201,16 @@ private:
         const int64_t tile_floats = kTileColumns * units_ * kind_.unit_floats, sections = kind_.method.sections;
         uint8_t unused[kMostRowsOfBlock];
         if (count % kTileColumns) memset(panel_ + count / kTileColumns * tile_floats, 0, size_t(tile_floats) * sizeof(float));
-        for (int64_t at = 0; at < depth_; at += kGemmDepth) {
-            const int64_t k = at_ + at, depth = least(kGemmDepth, depth_ - at), unit = at / kUnit;
-            if (b.part.across) decode_across(of_b_, b, index, count, k, depth, unused);
-            for (int64_t i = 0; i < count; i++) {
-                float* const values = decoded_ + i * kPitch;
-                float factors[kGemmDepth / kSixteen] = {};
-                bool is_right = b.part.across || decode_column(b.first + index[i], k, depth, factors, values);
-                if (kind_.checks_values) is_right &= !leaves_range(values, depth, kLeastFolded, kBeyondFolded);
-                if (!is_right) block_.again[index[i]] = 1;
-                const int64_t tile = i / kTileColumns, in_tile = i % kTileColumns;
-                store_units(kind_, values, depth, panel_ + tile * tile_floats + (unit * kTileColumns + in_tile) * kind_.unit_floats,
-                            kTileColumns * kind_.unit_floats);
-                if (kind_.method.has_factors)
-                    store_factors(factors, depth, factors_ + ((tile * units_ + unit) * sections * kTileColumns + in_tile) * kLanes);
-            }
-        }
+        for_each_part(of_b_, b, index, count, unused, [&](int64_t i, int64_t at, int64_t depth) {
+            float* const values = decoded_ + i * kPitch;
+            float factors[kGemmDepth / kSixteen] = {};
+            bool is_right = b.part.across || decode_column(b.first + index[i], at_ + at, depth, factors, values);
+            if (kind_.checks_values) is_right &= !leaves_range(values, depth, kLastFolded + 7, kBeyondFolded);
+            if (!is_right) block_.again[index[i]] = 1;
+            const int64_t first = (i / kTileColumns * units_ + at / kUnit) * kTileColumns, in_tile = i % kTileColumns;
+            store_units(kind_, values, depth, panel_ + (first + in_tile) * kind_.unit_floats, kTileColumns * kind_.unit_floats);
+            if (kind_.method.has_factors) store_factors(factors, depth, factors_ + (first * sections + in_tile) * kLanes);
+        });
         for (int64_t i = 0; i < count; i++)
             line_factor_[i] = b.part.across ? global_scale(b.part, 0) : factor_of_sums(b.part, b.first + index[i]);
     }

@@ -7,8 +7,8 @@
 //     sums          sixteen lanes for each row of A and of B
 //
 // Sums of a section's products begin at zero, are multiplied by its factors and added to the lanes. Without sections
-// products are added to the lanes. A vector of B is held for all rows of A, whose vectors pass by: of three loads four are
-// ... With AVX-512 the lanes stay in registers, too; else they are in L1.
+// products are added to the lanes. Three vectors of B are held for the rows of A: seven loads for twelve multiply-adds. With
+// AVX-512 lanes stay in registers, too; else they are in L1.
 #pragma once
 #include "cpu/lanes.h"
 
@@ -72,6 +72,9 @@ MXQ_HD Lanes add_section(const Lanes& sum, const float* factors, const Lanes& la
     return plus(lanes, sum);
 }
 
+// Keeps the compiler from knowing what is stored there. GCC kept the lanes on the stack as well.
+MXQ_HD void reload(float*& stored) { asm("" : "+r"(stored)); }
+
 template <int rows>
 MXQ_HD void clear(Lanes (&sums)[rows][kTileColumns]) {
 #pragma GCC unroll 4
@@ -105,18 +108,20 @@ void multiply_tile(const float* a, const float* b, const float* factors, int64_t
         Lanes sums[rows][kTileColumns];
         if constexpr (holds) load_sums(lanes, sums);
         const float *of_a = a, *of_b = b, *of_section = factors;
+        float* stored = lanes;
         for (int64_t u = 0; u < units; u++, of_a += rows * unit, of_b += kTileColumns * unit) {
             if constexpr (sections == 0) multiply_section<method>(of_a, of_b, sums);
 #pragma GCC unroll 2
             for (int s = 0; s < sections; s++, of_section += kTileColumns * kLanes) {
                 Lanes runs[rows][kTileColumns];
                 clear(runs);
+                if constexpr (!holds) reload(stored);
                 multiply_section<method>(of_a + s * unit / sections, of_b + s * unit / sections, runs);
 #pragma GCC unroll 4
                 for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
                     for (int c = 0; c < kTileColumns; c++) {
-                        float* const at = lanes + (r * kTileColumns + c) * kLanes;
+                        float* const at = stored + (r * kTileColumns + c) * kLanes;
                         const float* const factor = of_section + c * kLanes;
                         if constexpr (holds)
                             sums[r][c] = add_section<method>(runs[r][c], factor, sums[r][c]);
