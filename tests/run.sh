@@ -61,11 +61,15 @@ start() { # name command...: once fewer commands than cores are running
     run_one "$@" &
 }
 
-# More parts than cores, so that no core waits long for the last; not many more, since each makes its contexts first.
+# Cases of the CPU: more parts than cores, so that no core waits long for the last. Cases of a GPU: fewer processes, since their
+# kernels take turns on it.
 start_shards() { # program
-    local i count=$((2 * cores < 32 ? 2 * cores : 32))
+    local i count=$((2 * cores < 32 ? 2 * cores : 32)) gpu_count=$((cores < 10 ? cores : 10))
+    for ((i = 1; i <= gpu_count; i++)); do
+        start "$1 [cuda] $i of $gpu_count" "$build/tests/$1" --shard "$i/$gpu_count" "[cuda]" ${MXQ_SLOWEST:+-d yes}
+    done
     for ((i = 1; i <= count; i++)); do
-        start "$1 $i of $count" "$build/tests/$1" --shard "$i/$count" ${MXQ_SLOWEST:+-d yes}
+        start "$1 $i of $count" "$build/tests/$1" --shard "$i/$count" "~[cuda]" ${MXQ_SLOWEST:+-d yes}
     done
 }
 
@@ -144,7 +148,7 @@ start bindings ./tests/bindings/run.sh "$build"
 start packages ./tests/packages/run.sh "$build"
 start pages ./tests/pages/run.sh "$build"
 [ -x tests/bench/run.sh ] && start bench ./tests/bench/run.sh "$build"
-for name in decode arrived gpt_oss training_step; do start "$name on cpu" example "$name"; done
+for name in decode arrived gpt_oss expert_layer training_step; do start "$name on cpu" example "$name"; done
 start "gpt_oss_block on cpu" example gpt_oss_block 2 2 4
 start "gpt_oss_block on cuda" example gpt_oss_block_cuda check
 for mode in host threads one two; do start "expert_parallel on $mode" expert_parallel "$mode"; done

@@ -50,7 +50,7 @@
  *                 MXQ_CUBLASLT_PATH: see mxq_context_options_set_cublaslt_path.
  *   Growth        New options arrive as new setters. No number changes its meaning, no struct is exposed.
  *
- * All functions are available since 0.2.0. Version 0.x: the ABI may still change; the promise of stability starts with 1.0.
+ * Functions are available since 0.2.0, unless their comment says another release. Version 0.x: the ABI may still change; the promise of stability starts with 1.0.
  */
 #ifndef MXQ_MXQ_H
 #define MXQ_MXQ_H
@@ -701,6 +701,12 @@ MXQ_API mxq_status mxq_gemm_options_set_exact_products(mxq_gemm_options* options
  * keep to it declines; cuBLASLt takes it as the target of its choice. A CPU context refuses it (UNSUPPORTED). */
 MXQ_API mxq_status mxq_gemm_options_set_sm_count(mxq_gemm_options* options, int32_t count);
 
+/* 1: the bits of a row of D depend on that row of op(A) and its scales, on B, N, K, formats, layouts and options alone: not on
+ * other rows, their number, groups, sm_count, streams or graphs (docs/numerics.md). It holds on one chip with one version of
+ * the library. Implementations that cannot promise it decline, and the choice among the others does not depend on rows.
+ * Groups along the contraction refuse it (UNSUPPORTED), since their sums run over rows. 0 (default): the fastest. Since 0.3. */
+MXQ_API mxq_status mxq_gemm_options_set_row_invariant(mxq_gemm_options* options, int32_t row_invariant);
+
 /* Makes the product take the implementation of this name or fail, as mxq_quantize_options_set_implementation does. */
 MXQ_API mxq_status mxq_gemm_options_set_implementation(mxq_gemm_options* options, const char* name);
 
@@ -715,6 +721,8 @@ MXQ_API mxq_status mxq_gemm_options_get_bias(const mxq_gemm_options* options, mx
 MXQ_API mxq_status mxq_gemm_options_get_exact_products(const mxq_gemm_options* options, int32_t* exact);
 MXQ_API mxq_status mxq_gemm_options_get_sm_count(const mxq_gemm_options* options, int32_t* count);
 MXQ_API mxq_status mxq_gemm_options_get_implementation(const mxq_gemm_options* options, const char** name);
+/* Since 0.3. */
+MXQ_API mxq_status mxq_gemm_options_get_row_invariant(const mxq_gemm_options* options, int32_t* row_invariant);
 
 /* ---- Plans: the answer of a query --------------------------------------------------------------------------------- */
 
@@ -912,6 +920,320 @@ MXQ_API mxq_status mxq_grouped_gemm(mxq_context* context, const mxq_gemm_options
                                     void* stream);
 MXQ_API mxq_status mxq_grouped_gemm_query(mxq_context* context, const mxq_gemm_options* options, const mxq_tensor* a,
                                           const mxq_tensor* b, const mxq_tensor* d, mxq_plan** plan);
+
+/* ---- Activations -------------------------------------------------------------------------------------------------- */
+
+/* What stands between the two products of a feed-forward layer. g is the gate and u is `up`, each with its bias; sigmoid(x) is
+ * 1 / (1 + e^-x). docs/numerics.md has each step and what NaN, infinities and -0 give. Since 0.3. */
+typedef int32_t mxq_activation;
+
+#define MXQ_ACTIVATION_SWIGLU 1         /* default: g sigmoid(g) u. Since 0.3 */
+#define MXQ_ACTIVATION_GEGLU_ERF 2      /* g (1 + erf(g / sqrt 2)) / 2 u. Since 0.3 */
+#define MXQ_ACTIVATION_GEGLU_TANH 3     /* g (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3))) / 2 u. Since 0.3 */
+#define MXQ_ACTIVATION_SWIGLU_CLAMPED 4 /* g sigmoid(alpha g) (u + addend), with g at most limit, u within +-limit. Since 0.3 */
+#define MXQ_ACTIVATION_SILU 5           /* without a gate: x sigmoid(x). Since 0.3 */
+#define MXQ_ACTIVATION_GELU_ERF 6       /* without a gate: x (1 + erf(x / sqrt 2)) / 2. Since 0.3 */
+#define MXQ_ACTIVATION_GELU_TANH 7      /* without a gate: x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2. Since 0.3 */
+#define MXQ_ACTIVATION_SQUARED_RELU 8   /* without a gate: max(x, 0)^2. Since 0.3 */
+
+/* Which columns of a row of 2 I are gates, and which are `up`. Since 0.3. */
+typedef int32_t mxq_gate_layout;
+
+#define MXQ_GATE_LAYOUT_GATE_UP 1             /* default: I gates, then I ups. Since 0.3 */
+#define MXQ_GATE_LAYOUT_UP_GATE 2             /* I ups, then I gates. Since 0.3 */
+#define MXQ_GATE_LAYOUT_INTERLEAVED_GATE_UP 3 /* gate, up, gate, up, ..., as gpt-oss has them. Since 0.3 */
+#define MXQ_GATE_LAYOUT_INTERLEAVED_UP_GATE 4 /* up, gate, up, gate, ... Since 0.3 */
+
+/* Options of activate, each at its default until it is set. NULL means defaults: SwiGLU, the gates first. Options that mean
+ * nothing to a call are refused (INVALID_ARGUMENT): a gate layout or a clamp of an activation that has none, options of
+ * quantize where out is plain or that mean nothing to its format. Since 0.3. */
+typedef struct mxq_activate_options_s mxq_activate_options;
+
+/* Since 0.3. */
+MXQ_API mxq_status mxq_activate_options_create(mxq_activate_options** out);
+
+/* Since 0.3. */
+MXQ_API void mxq_activate_options_destroy(mxq_activate_options* options);
+
+/* MXQ_ACTIVATION_*. Since 0.3. */
+MXQ_API mxq_status mxq_activate_options_set_activation(mxq_activate_options* options, mxq_activation activation);
+
+/* MXQ_GATE_LAYOUT_*. Since 0.3. */
+MXQ_API mxq_status mxq_activate_options_set_gate_layout(mxq_activate_options* options, mxq_gate_layout layout);
+
+/* The numbers of SWIGLU_CLAMPED. By default they are those of gpt-oss: 1.702, 7 and 1. alpha and addend are finite, limit is
+ * above 0 and may be infinite. Since 0.3. */
+MXQ_API mxq_status mxq_activate_options_set_clamp(mxq_activate_options* options, float alpha, float limit, float addend);
+
+/* A bias: one number for each column of in, added to all rows; with experts or groups (experts, columns of in), one bias for
+ * each. They are of MXQ_FORMAT_F32, F16 or BF16, whatever in is, in memory of the context's device. Format 0 with NULL: no bias
+ * (default). Since 0.3. */
+MXQ_API mxq_status mxq_activate_options_set_bias(mxq_activate_options* options, mxq_format format, const void* bias,
+                                                 uint64_t bytes);
+
+/* A factor for each row of the result, such as a router's weight: one number for each row of in, of all experts, of
+ * MXQ_FORMAT_F32, F16 or BF16, in memory of the context's device. Format 0 with NULL: none (default). Since 0.3. */
+MXQ_API mxq_status mxq_activate_options_set_row_weights(mxq_activate_options* options, mxq_format format,
+                                                        const void* weights, uint64_t bytes);
+
+/* How a quantized result is quantized: all options of mxq_quantize, but an implementation, which has a setter of its own. They
+ * are copied. NULL (default): the defaults. Since 0.3. */
+MXQ_API mxq_status mxq_activate_options_set_quantize_options(mxq_activate_options* options,
+                                                             const mxq_quantize_options* quantize);
+
+/* Makes the verb take the implementation of this name or fail. NULL or "" (default): the best one, or that of MXQ_IMPL.
+ * Since 0.3. */
+MXQ_API mxq_status mxq_activate_options_set_implementation(mxq_activate_options* options, const char* name);
+
+/* Return what was set, or the default, like the getters of a context's options. Pointers that are not set are NULL with 0
+ * bytes. Since 0.3. */
+MXQ_API mxq_status mxq_activate_options_get_activation(const mxq_activate_options* options, mxq_activation* activation);
+MXQ_API mxq_status mxq_activate_options_get_gate_layout(const mxq_activate_options* options, mxq_gate_layout* layout);
+MXQ_API mxq_status mxq_activate_options_get_clamp(const mxq_activate_options* options, float* alpha, float* limit,
+                                                  float* addend);
+MXQ_API mxq_status mxq_activate_options_get_bias(const mxq_activate_options* options, mxq_format* format, const void** bias,
+                                                 uint64_t* bytes);
+MXQ_API mxq_status mxq_activate_options_get_row_weights(const mxq_activate_options* options, mxq_format* format,
+                                                        const void** weights, uint64_t* bytes);
+
+/* Copies the options to `quantize`, which the caller has created. Since 0.3. */
+MXQ_API mxq_status mxq_activate_options_get_quantize_options(const mxq_activate_options* options,
+                                                             mxq_quantize_options* quantize);
+
+/* Since 0.3. */
+MXQ_API mxq_status mxq_activate_options_get_implementation(const mxq_activate_options* options, const char** name);
+
+/* Activates in (F32, F16, BF16) and stores the result in out, which has the same rows: plain numbers, or every declared part of
+ * a quantized tensor, from one read of in on the CPU, and on CUDA where a plan names activate or activate_tile. in is (S, 2 I)
+ * and out (S, I), or both are (S, I) for activations without a gate; experts are a first dimension of both. An element is
+ * computed in fp32 and rounded once: by quantize as mxq_quantize rounds an F32 input, or to out's type as mxq_convert does.
+ * With groups, which in, out or both may have, each has its own bias; rows of in and of a plain out have no padding (UNSUPPORTED
+ * otherwise), and rows past the last end are neither read nor written. A NaN stays in its element, or in what shares its scale.
+ * Concurrent calls and graphs are as for all verbs. CUDA declines lists of experts. Since 0.3. */
+MXQ_API mxq_status mxq_activate(mxq_context* context, const mxq_activate_options* options, const mxq_tensor* in,
+                                const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream);
+
+/* Since 0.3. */
+MXQ_API mxq_status mxq_activate_query(mxq_context* context, const mxq_activate_options* options, const mxq_tensor* in,
+                                      const mxq_tensor* out, mxq_plan** plan);
+
+/* ---- Routing: which token goes to which expert -------------------------------------------------------------------- */
+
+/* A descriptor of one routing: each of T tokens chooses k of E experts. It owns no memory. Letters: T tokens, k choices, S
+ * = T * k. Choice j of token t has the number t * k + j. mxq_route computes, all int32 but the last:
+ *
+ *     ends          (experts of this rank)   one past the last row of each expert: groups for mxq_tensor_set_groups
+ *     row_tokens    (S)                      the token of each row; -1 for rows past the last end
+ *     choice_rows   (T, k)                   the row of each choice; -1 for a choice that is dropped
+ *     row_weights   (S), F32                 the weight of each row, where weights are set; 0 for rows past the last end
+ *
+ * Rows are sorted by expert, and rows of an expert by the number of their choice. Since 0.3. */
+typedef struct mxq_routing_s mxq_routing;
+
+/* A descriptor for `tokens` (0 or more) with `choices` of `experts` each. choices is 1 or more, experts 1 to
+ * MXQ_MAX_GROUPS, and tokens * choices at most MXQ_MAX_DIM. On failure *out is NULL. Since 0.3. */
+MXQ_API mxq_status mxq_routing_create(int64_t tokens, int32_t choices, int32_t experts, mxq_routing** out);
+MXQ_API void mxq_routing_destroy(mxq_routing* routing);
+
+/* The expert of each choice, (T, k), in memory of the context's device; `bytes` is exactly their size. -1 drops a choice. A
+ * CPU context refuses other numbers below 0, or experts and more; CUDA drops and counts them (mxq_routing_set_dropped). An
+ * expert that a token chooses twice gets two rows. NULL with 0 bytes clears them. Since 0.3. */
+MXQ_API mxq_status mxq_routing_set_ids(mxq_routing* routing, const void* ids, uint64_t bytes, mxq_type type);
+
+/* The weight of each choice, (T, k), F32 or BF16, in memory of the context's device; `bytes` is exactly their size. Format
+ * 0 with NULL (default): none, which mxq_combine takes for weights of 1. Since 0.3. */
+MXQ_API mxq_status mxq_routing_set_weights(mxq_routing* routing, mxq_format format, const void* weights, uint64_t bytes);
+
+/* The experts of this rank, `count` (1 or more) from `first` on; choices of others are dropped. Default: all, with 0 and 0.
+ * `ends` has `count` numbers. Refused where the memory that was set is then too small, or with computed arrays. Since 0.3.
+ * */
+MXQ_API mxq_status mxq_routing_set_local_experts(mxq_routing* routing, int32_t first, int32_t count);
+
+/* Memory for what mxq_route computes, at a multiple of 256 bytes, at least mxq_routing_required_bytes, which does not
+ * depend on weights. Its content does not matter before mxq_route. NULL with 0 clears it. It replaces what
+ * mxq_routing_set_computed said. Since 0.3. */
+MXQ_API mxq_status mxq_routing_set_memory(mxq_routing* routing, void* memory, uint64_t bytes);
+MXQ_API mxq_status mxq_routing_required_bytes(const mxq_routing* routing, uint64_t* bytes);
+
+/* Where mxq_route writes how many ids were out of range and not -1, one int32 in memory of the context's device; `bytes` is
+ * 4. A CPU context writes 0. NULL with 0 (default): not wanted. Since 0.3. */
+MXQ_API mxq_status mxq_routing_set_dropped(mxq_routing* routing, int32_t* dropped, uint64_t bytes);
+
+/* What another library computed, in the form of mxq_route, which then refuses the routing. Each `bytes` is exactly the size
+ * of its array; row_weights may be NULL with 0. On CUDA, numbers out of range count as -1; a CPU context refuses them. NULL
+ * everywhere clears them. It replaces mxq_routing_set_memory. Since 0.3. */
+MXQ_API mxq_status mxq_routing_set_computed(mxq_routing* routing, const int32_t* ends, uint64_t end_bytes,
+                                            const int32_t* row_tokens, uint64_t row_token_bytes, const int32_t* choice_rows,
+                                            uint64_t choice_row_bytes, const float* row_weights, uint64_t row_weight_bytes);
+
+/* Return what was set, or the default, like the getters of a tensor. *type and *format are 0 where nothing is set.
+ * Since 0.3. */
+MXQ_API mxq_status mxq_routing_get_shape(const mxq_routing* routing, int64_t* tokens, int32_t* choices, int32_t* experts);
+MXQ_API mxq_status mxq_routing_get_ids(const mxq_routing* routing, const void** ids, uint64_t* bytes, mxq_type* type);
+MXQ_API mxq_status mxq_routing_get_weights(const mxq_routing* routing, mxq_format* format, const void** weights,
+                                           uint64_t* bytes);
+MXQ_API mxq_status mxq_routing_get_local_experts(const mxq_routing* routing, int32_t* first, int32_t* count);
+MXQ_API mxq_status mxq_routing_get_memory(const mxq_routing* routing, void** memory, uint64_t* bytes);
+MXQ_API mxq_status mxq_routing_get_dropped(const mxq_routing* routing, int32_t** dropped, uint64_t* bytes);
+
+/* Return the arrays that mxq_route fills or that mxq_routing_set_computed gave, with their exact bytes; NULL with 0 bytes
+ * before either has memory. Since 0.3. */
+MXQ_API mxq_status mxq_routing_get_ends(const mxq_routing* routing, const int32_t** ends, uint64_t* bytes);
+MXQ_API mxq_status mxq_routing_get_row_tokens(const mxq_routing* routing, const int32_t** tokens, uint64_t* bytes);
+MXQ_API mxq_status mxq_routing_get_choice_rows(const mxq_routing* routing, const int32_t** rows, uint64_t* bytes);
+MXQ_API mxq_status mxq_routing_get_row_weights(const mxq_routing* routing, const float** weights, uint64_t* bytes);
+
+/* Fills the memory of a routing from its ids and weights: ends, row_tokens, choice_rows, and row_weights where it has
+ * weights. On CUDA one launch, which reads nothing on the host: a graph that captures it may be replayed with other ids.
+ * options may only ask for an implementation. Without tokens, ends are 0. Since 0.3. */
+MXQ_API mxq_status mxq_route(mxq_context* context, const mxq_quantize_options* options, const mxq_routing* routing,
+                             void* workspace, uint64_t workspace_bytes, void* stream);
+MXQ_API mxq_status mxq_route_query(mxq_context* context, const mxq_quantize_options* options, const mxq_routing* routing,
+                                   mxq_plan** plan);
+
+/* ---- Rows by index ------------------------------------------------------------------------------------------------ */
+
+/* The rows of a plain matrix by index: row i is row indices[i] of its data, which then have `source_rows` rows, and -1 is a
+ * row of zeros. `indices` holds one MXQ_TYPE_INT32 or MXQ_TYPE_INT64 for each row in memory of the context's device;
+ * `bytes` is exactly their size. Other numbers out of range count as -1 on CUDA, and a CPU context refuses them. The input
+ * of mxq_quantize, mxq_amax, mxq_convert and mxq_pad_groups, and plain operands of products may have them; other verbs
+ * refuse them by name. Groups of such a tensor have no padding. mxq_tensor_required_bytes tells the bytes of the source
+ * rows. An implementation that does not read rows by index gets a copy, which a CUDA context makes in the workspace by one
+ * more launch (mxq_plan_reason says so). NULL with 0 bytes, type 0 and 0 rows clears them; NULL with a type serves queries.
+ * 2-D tensors only. Since 0.3. */
+MXQ_API mxq_status mxq_tensor_set_row_indices(mxq_tensor* tensor, const void* indices, uint64_t bytes, mxq_type type,
+                                              int64_t source_rows);
+
+/* What was set; *type is 0 where rows are not by index. Since 0.3. */
+MXQ_API mxq_status mxq_tensor_get_row_indices(const mxq_tensor* tensor, const void** indices, uint64_t* bytes, mxq_type* type,
+                                              int64_t* source_rows);
+
+/* Give a matrix of T * k rows the groups of a routing: its ends, for each expert of this rank. mxq_tensor_set_routing_rows
+ * also makes its rows those of the tokens, by row_tokens: the data of the plain tensor have T rows. The addresses that the
+ * routing has now are set; after it got other memory, call them again. Since 0.3. */
+MXQ_API mxq_status mxq_tensor_set_routing_rows(mxq_tensor* tensor, const mxq_routing* routing);
+MXQ_API mxq_status mxq_tensor_set_routing_groups(mxq_tensor* tensor, const mxq_routing* routing);
+
+/* ---- Combine ------------------------------------------------------------------------------------------------------ */
+
+/* Sums the rows of each token's choices: out[t] = residual[t] + sum over j of weight[t, j] * in[row of choice (t, j)]. in
+ * has a row for each choice (T * k), out and residual one for each token, all plain of any type with row strides; residual
+ * may be NULL: 0. A choice that is dropped adds nothing, and without weights each weight is 1. A sum starts at the
+ * residual. It adds the choices of a token in order, in fp32: a product is rounded, then added, and the sum is rounded once
+ * to out's type, as mxq_convert does. Weights and rows of choices are those of the routing. A CPU context refuses rows of
+ * choices that in does not have; CUDA drops them. in may have groups without padding. options may only ask for an
+ * implementation. Since 0.3. */
+MXQ_API mxq_status mxq_combine(mxq_context* context, const mxq_quantize_options* options, const mxq_routing* routing,
+                               const mxq_tensor* in, const mxq_tensor* residual, const mxq_tensor* out, void* workspace,
+                               uint64_t workspace_bytes, void* stream);
+MXQ_API mxq_status mxq_combine_query(mxq_context* context, const mxq_quantize_options* options, const mxq_routing* routing,
+                                     const mxq_tensor* in, const mxq_tensor* residual, const mxq_tensor* out, mxq_plan** plan);
+
+/* The gradients of mxq_combine, from d_out, the gradient of its output (T rows), all plain and of any type:
+ *
+ *     d_in        d_in[row of (t, j)] = weight[t, j] * d_out[t], rounded once to its type; other rows are not written
+ *     d_weights   F32 (T, k): d_weights[t, j] = sum over columns of d_out[t] * in[row of (t, j)]; 0 for a dropped choice
+ *
+ * Either may be NULL: not wanted. in is read for d_weights alone, and may be NULL without. A residual has the gradient
+ * d_out. Products and sums are rounded in fp32, in an order that docs/numerics.md fixes, so that the bits are the same
+ * everywhere. options may only ask for an implementation. Since 0.3. */
+MXQ_API mxq_status mxq_combine_backward(mxq_context* context, const mxq_quantize_options* options, const mxq_routing* routing,
+                                        const mxq_tensor* d_out, const mxq_tensor* in, const mxq_tensor* d_in,
+                                        const mxq_tensor* d_weights, void* workspace, uint64_t workspace_bytes, void* stream);
+MXQ_API mxq_status mxq_combine_backward_query(mxq_context* context, const mxq_quantize_options* options,
+                                              const mxq_routing* routing, const mxq_tensor* d_out, const mxq_tensor* in,
+                                              const mxq_tensor* d_in, const mxq_tensor* d_weights, mxq_plan** plan);
+
+/* ---- Expert layer ------------------------------------------------------------------------------------------------- */
+
+/* Options of mxq_expert_layer, each at its default until it is set. What setters get is copied, but the memory that it
+ * points to. Since 0.3. */
+typedef struct mxq_expert_layer_options_s mxq_expert_layer_options;
+
+/* Since 0.3. */
+MXQ_API mxq_status mxq_expert_layer_options_create(mxq_expert_layer_options** out);
+
+/* Since 0.3. */
+MXQ_API void mxq_expert_layer_options_destroy(mxq_expert_layer_options* options);
+
+/* The activation with its numbers, its layout of gates and, where set, its bias, which is added after the first product was
+ * rounded. Row weights and an implementation are refused. NULL (default): the defaults of mxq_activate. Since 0.3. */
+MXQ_API mxq_status mxq_expert_layer_options_set_activate_options(mxq_expert_layer_options* options,
+                                                                 const mxq_activate_options* activate);
+
+/* The format and scaling of the rows that enter each product: a quantized format, scaling 0 being its default, or format 0
+ * with scaling 0 (default): plain, those of x and of the inner format. Since 0.3. */
+MXQ_API mxq_status mxq_expert_layer_options_set_row_format(mxq_expert_layer_options* options, mxq_format format,
+                                                           mxq_scaling scaling);
+
+/* How these rows are quantized. An amax that is given, a source part and an implementation are refused. NULL (default): the
+ * defaults of mxq_quantize. Since 0.3. */
+MXQ_API mxq_status mxq_expert_layer_options_set_quantize_options(mxq_expert_layer_options* options,
+                                                                 const mxq_quantize_options* quantize);
+
+/* What numbers between the steps are rounded to: the first product, a plain activation and the second product.
+ * MXQ_FORMAT_BF16 (default), F16 or F32. Since 0.3. */
+MXQ_API mxq_status mxq_expert_layer_options_set_inner_format(mxq_expert_layer_options* options, mxq_format format);
+
+/* The bias of a product, (experts of this rank, its columns), added in fp32 before the product is rounded: as
+ * mxq_gemm_options_set_bias. Format 0 with NULL: none (default). Since 0.3. */
+MXQ_API mxq_status mxq_expert_layer_options_set_gate_up_bias(mxq_expert_layer_options* options, mxq_format format,
+                                                             const void* bias, uint64_t bytes);
+MXQ_API mxq_status mxq_expert_layer_options_set_down_bias(mxq_expert_layer_options* options, mxq_format format,
+                                                          const void* bias, uint64_t bytes);
+
+/* What the sum of each token starts at, a plain tensor of out's shape, such as the output of a shared expert. The
+ * descriptor is copied. NULL (default): 0. Since 0.3. */
+MXQ_API mxq_status mxq_expert_layer_options_set_residual(mxq_expert_layer_options* options, const mxq_tensor* residual);
+
+/* 1: the weights of choices multiply the activation, before the second product, whose bias they then leave alone; 0
+ * (default): they multiply the second product with its bias. Since 0.3. */
+MXQ_API mxq_status mxq_expert_layer_options_set_weights_first(mxq_expert_layer_options* options, int32_t first);
+
+/* As mxq_gemm_options_set_exact_products, for both products. Since 0.3. */
+MXQ_API mxq_status mxq_expert_layer_options_set_exact_products(mxq_expert_layer_options* options, int32_t exact);
+
+/* Return what was set, or the default, like the getters of a context's options. Options and descriptors are copied to
+ * objects that the caller has created; *has_residual is 0 where there is none, and residual, a tensor of any shape, is then
+ * left alone. Since 0.3. */
+MXQ_API mxq_status mxq_expert_layer_options_get_activate_options(const mxq_expert_layer_options* options,
+                                                                 mxq_activate_options* activate);
+MXQ_API mxq_status mxq_expert_layer_options_get_row_format(const mxq_expert_layer_options* options, mxq_format* format,
+                                                           mxq_scaling* scaling);
+MXQ_API mxq_status mxq_expert_layer_options_get_quantize_options(const mxq_expert_layer_options* options,
+                                                                 mxq_quantize_options* quantize);
+MXQ_API mxq_status mxq_expert_layer_options_get_inner_format(const mxq_expert_layer_options* options, mxq_format* format);
+MXQ_API mxq_status mxq_expert_layer_options_get_gate_up_bias(const mxq_expert_layer_options* options, mxq_format* format,
+                                                             const void** bias, uint64_t* bytes);
+MXQ_API mxq_status mxq_expert_layer_options_get_down_bias(const mxq_expert_layer_options* options, mxq_format* format,
+                                                          const void** bias, uint64_t* bytes);
+MXQ_API mxq_status mxq_expert_layer_options_get_residual(const mxq_expert_layer_options* options, int32_t* has_residual,
+                                                         mxq_tensor* residual);
+MXQ_API mxq_status mxq_expert_layer_options_get_weights_first(const mxq_expert_layer_options* options, int32_t* first);
+MXQ_API mxq_status mxq_expert_layer_options_get_exact_products(const mxq_expert_layer_options* options, int32_t* exact);
+
+/* Runs an expert layer, from tokens to tokens. With T tokens of K numbers, E experts of this rank and an activation from 2
+ * I numbers to I (without a gate: from I to I):
+ *
+ *     step            what                                              argument
+ *     mxq_route       ids to rows of experts                            routing: left out where its arrays are computed
+ *     mxq_quantize    rows of x by index, where the options say so      x (T, K), plain
+ *     mxq_grouped_gemm   with its bias, to the inner format             gate_up (E, 2 I, K), any format
+ *     mxq_activate    to the inner format, or quantized                 with the row weights, where they come first
+ *     mxq_grouped_gemm   with its bias, to the inner format             down (E, K, I), any format
+ *     mxq_combine     with the weights of choices, and the residual     out (T, K), plain
+ *
+ * The bits are those of these verbs, where a query names the same implementations. routing has ids, memory and, where
+ * wanted, weights. mxq_plan_implementation names the implementation of each step, separated by ", ", mxq_plan_reason has a
+ * reason for each step that has one, mxq_plan_bound the larger number of the two products, and mxq_plan_workspace_bytes
+ * what all steps need. Sizes of groups stay on the device: a graph that captures the call may be replayed with other ids
+ * and weights. Since 0.3. */
+MXQ_API mxq_status mxq_expert_layer(mxq_context* context, const mxq_expert_layer_options* options, const mxq_tensor* x,
+                                    const mxq_routing* routing, const mxq_tensor* gate_up, const mxq_tensor* down,
+                                    const mxq_tensor* out, void* workspace, uint64_t workspace_bytes, void* stream);
+MXQ_API mxq_status mxq_expert_layer_query(mxq_context* context, const mxq_expert_layer_options* options, const mxq_tensor* x,
+                                          const mxq_routing* routing, const mxq_tensor* gate_up, const mxq_tensor* down,
+                                          const mxq_tensor* out, mxq_plan** plan);
 
 #ifdef __cplusplus
 }

@@ -283,6 +283,15 @@ struct padded_groups {
     memory_of<void> starts, ends;
 };
 
+// The rows of a plain tensor by index, and how many rows its data have.
+struct row_indices {
+    memory_of<const void> indices;
+    mxq_type type = 0;  // 0: rows as they are stored
+    int64_t source_rows = 0;
+};
+
+class routing;
+
 class tensor : public detail::handle<mxq_tensor, mxq_tensor_destroy> {
 public:
     tensor() = default;  // empty: every verb refuses it
@@ -393,6 +402,16 @@ public:
     }
     tensor& set_scope(mxq_scope scope) & { return checked(mxq_tensor_set_scope(get(), scope)); }
     tensor set_scope(mxq_scope scope) && { return std::move(set_scope(scope)); }
+    tensor& set_row_indices(const void* indices, uint64_t bytes, mxq_type type, int64_t source_rows) & {
+        return checked(mxq_tensor_set_row_indices(get(), indices, bytes, type, source_rows));
+    }
+    tensor set_row_indices(const void* indices, uint64_t bytes, mxq_type type, int64_t source_rows) && {
+        return std::move(set_row_indices(indices, bytes, type, source_rows));
+    }
+    tensor& set_routing_rows(const routing& of) &;
+    tensor set_routing_rows(const routing& of) && { return std::move(set_routing_rows(of)); }
+    tensor& set_routing_groups(const routing& of) &;
+    tensor set_routing_groups(const routing& of) && { return std::move(set_routing_groups(of)); }
 
     part_bytes required_bytes(mxq_part part = MXQ_PART_ROWWISE) const {
         part_bytes bytes;
@@ -495,6 +514,11 @@ public:
         return transformed != 0 ? std::optional<int32_t>(mask) : std::nullopt;
     }
     mxq_scope get_scope() const { return got(mxq_tensor_get_scope); }
+    row_indices get_row_indices() const {
+        row_indices out;
+        check(mxq_tensor_get_row_indices(get(), &out.indices.data, &out.indices.bytes, &out.type, &out.source_rows));
+        return out;
+    }
     std::string describe() const {
         std::string text(mxq_tensor_describe(get(), nullptr, 0), ' ');
         mxq_tensor_describe(get(), text.data(), text.size() + 1);
@@ -729,6 +753,11 @@ public:
         return *this;
     }
     gemm_options set_sm_count(int32_t count) && { return std::move(set_sm_count(count)); }
+    gemm_options& set_row_invariant(bool row_invariant) & {
+        check(mxq_gemm_options_set_row_invariant(made(), row_invariant));
+        return *this;
+    }
+    gemm_options set_row_invariant(bool row_invariant) && { return std::move(set_row_invariant(row_invariant)); }
     gemm_options& set_implementation(const char* name) & {
         check(mxq_gemm_options_set_implementation(made(), name));
         return *this;
@@ -750,7 +779,84 @@ public:
     }
     bool get_exact_products() const { return got(mxq_gemm_options_get_exact_products) != 0; }
     int32_t get_sm_count() const { return got(mxq_gemm_options_get_sm_count); }
+    bool get_row_invariant() const { return got(mxq_gemm_options_get_row_invariant) != 0; }
     std::string get_implementation() const { return text(mxq_gemm_options_get_implementation); }
+};
+
+// The numbers of MXQ_ACTIVATION_SWIGLU_CLAMPED.
+struct activation_clamp {
+    float alpha = 0, limit = 0, addend = 0;
+};
+
+// Numbers that activate reads: of a bias, or the weights of rows.
+struct plain_numbers {
+    mxq_format format = 0;  // 0: none
+    memory_of<const void> values;
+};
+
+class activate_options
+    : public detail::options<mxq_activate_options, mxq_activate_options_create, mxq_activate_options_destroy> {
+public:
+    activate_options& set_activation(mxq_activation activation) & {
+        check(mxq_activate_options_set_activation(made(), activation));
+        return *this;
+    }
+    activate_options set_activation(mxq_activation activation) && { return std::move(set_activation(activation)); }
+    activate_options& set_gate_layout(mxq_gate_layout layout) & {
+        check(mxq_activate_options_set_gate_layout(made(), layout));
+        return *this;
+    }
+    activate_options set_gate_layout(mxq_gate_layout layout) && { return std::move(set_gate_layout(layout)); }
+    activate_options& set_clamp(float alpha, float limit, float addend) & {
+        check(mxq_activate_options_set_clamp(made(), alpha, limit, addend));
+        return *this;
+    }
+    activate_options set_clamp(float alpha, float limit, float addend) && { return std::move(set_clamp(alpha, limit, addend)); }
+    activate_options& set_bias(mxq_format format, const void* bias, uint64_t bytes) & {
+        check(mxq_activate_options_set_bias(made(), format, bias, bytes));
+        return *this;
+    }
+    activate_options set_bias(mxq_format format, const void* bias, uint64_t bytes) && { return std::move(set_bias(format, bias, bytes)); }
+    activate_options& set_row_weights(mxq_format format, const void* weights, uint64_t bytes) & {
+        check(mxq_activate_options_set_row_weights(made(), format, weights, bytes));
+        return *this;
+    }
+    activate_options set_row_weights(mxq_format format, const void* weights, uint64_t bytes) && { return std::move(set_row_weights(format, weights, bytes)); }
+    activate_options& set_quantize_options(const quantize_options& quantize) & {
+        check(mxq_activate_options_set_quantize_options(made(), quantize.get()));
+        return *this;
+    }
+    activate_options set_quantize_options(const quantize_options& quantize) && {
+        return std::move(set_quantize_options(quantize));
+    }
+    activate_options& set_implementation(const char* name) & {
+        check(mxq_activate_options_set_implementation(made(), name));
+        return *this;
+    }
+    activate_options set_implementation(const char* name) && { return std::move(set_implementation(name)); }
+
+    mxq_activation get_activation() const { return got(mxq_activate_options_get_activation); }
+    mxq_gate_layout get_gate_layout() const { return got(mxq_activate_options_get_gate_layout); }
+    activation_clamp get_clamp() const {
+        activation_clamp out;
+        read([&](auto* from) { return mxq_activate_options_get_clamp(from, &out.alpha, &out.limit, &out.addend); });
+        return out;
+    }
+    plain_numbers get_bias() const { return numbers(mxq_activate_options_get_bias); }
+    plain_numbers get_row_weights() const { return numbers(mxq_activate_options_get_row_weights); }
+    quantize_options get_quantize_options() const {
+        quantize_options out = quantize_options().set_source_part(0);
+        read([&](auto* from) { return mxq_activate_options_get_quantize_options(from, out.get()); });
+        return out;
+    }
+    std::string get_implementation() const { return text(mxq_activate_options_get_implementation); }
+
+private:
+    plain_numbers numbers(decltype(&mxq_activate_options_get_bias) getter) const {
+        plain_numbers out;
+        read([&](auto* from) { return getter(from, &out.format, &out.values.data, &out.values.bytes); });
+        return out;
+    }
 };
 
 // ---- Verbs and their queries -------------------------------------------------------------------------------------------
@@ -890,6 +996,279 @@ inline void grouped_gemm(const context& on, const gemm_options& options, const t
 inline plan grouped_gemm_query(const context& on, const gemm_options& options, const tensor& a, const tensor& b,
                                const tensor& d) {
     return detail::ask(mxq_grouped_gemm_query, on, options, a, b, d);
+}
+
+inline void activate(const context& on, const activate_options& options, const tensor& in, const tensor& out,
+                     workspace work = {}, void* stream = nullptr) {
+    check(mxq_activate(on.get(), options.get(), in.get(), out.get(), work.data, work.bytes, stream));
+}
+inline plan activate_query(const context& on, const activate_options& options, const tensor& in, const tensor& out) {
+    mxq_plan* raw = nullptr;
+    check(mxq_activate_query(on.get(), options.get(), in.get(), out.get(), &raw));
+    return plan(raw);
+}
+
+// ---- Routing -----------------------------------------------------------------------------------------------------------
+
+struct routing_shape {
+    int64_t tokens = 0;
+    int32_t choices = 0, experts = 0;
+};
+
+// The ids of choices, with their type.
+struct routing_ids {
+    memory_of<const void> ids;
+    mxq_type type = 0;  // 0: not set
+};
+
+// The weights of choices, with their format.
+struct routing_weights {
+    mxq_format format = 0;  // 0: none
+    memory_of<const void> weights;
+};
+
+// The experts of this rank; all where both are 0.
+struct local_experts {
+    int32_t first = 0, count = 0;
+};
+
+// The arrays that another library computed. Row weights may be left out.
+struct computed_routing {
+    memory_of<const int32_t> ends, row_tokens, choice_rows;
+    memory_of<const float> row_weights;
+};
+
+class routing : public detail::handle<mxq_routing, mxq_routing_destroy> {
+public:
+    routing() = default;  // empty: every verb refuses it
+    routing(int64_t tokens, int32_t choices, int32_t experts) : handle(create(tokens, choices, experts)) {}
+
+    routing& set_ids(const void* ids, uint64_t bytes, mxq_type type) & {
+        return checked(mxq_routing_set_ids(get(), ids, bytes, type));
+    }
+    routing set_ids(const void* ids, uint64_t bytes, mxq_type type) && { return std::move(set_ids(ids, bytes, type)); }
+    routing& set_weights(mxq_format format, const void* weights, uint64_t bytes) & {
+        return checked(mxq_routing_set_weights(get(), format, weights, bytes));
+    }
+    routing set_weights(mxq_format format, const void* weights, uint64_t bytes) && {
+        return std::move(set_weights(format, weights, bytes));
+    }
+    routing& set_local_experts(int32_t first, int32_t count) & {
+        return checked(mxq_routing_set_local_experts(get(), first, count));
+    }
+    routing set_local_experts(int32_t first, int32_t count) && { return std::move(set_local_experts(first, count)); }
+    routing& set_memory(void* memory, uint64_t bytes) & { return checked(mxq_routing_set_memory(get(), memory, bytes)); }
+    routing set_memory(void* memory, uint64_t bytes) && { return std::move(set_memory(memory, bytes)); }
+    routing& set_dropped(int32_t* dropped, uint64_t bytes) & {
+        return checked(mxq_routing_set_dropped(get(), dropped, bytes));
+    }
+    routing set_dropped(int32_t* dropped, uint64_t bytes) && { return std::move(set_dropped(dropped, bytes)); }
+    routing& set_computed(const computed_routing& arrays) & {
+        return checked(mxq_routing_set_computed(get(), arrays.ends.data, arrays.ends.bytes, arrays.row_tokens.data,
+                                                arrays.row_tokens.bytes, arrays.choice_rows.data, arrays.choice_rows.bytes,
+                                                arrays.row_weights.data, arrays.row_weights.bytes));
+    }
+    routing set_computed(const computed_routing& arrays) && { return std::move(set_computed(arrays)); }
+
+    uint64_t required_bytes() const {
+        uint64_t bytes = 0;
+        check(mxq_routing_required_bytes(get(), &bytes));
+        return bytes;
+    }
+    routing_shape get_shape() const {
+        routing_shape shape;
+        check(mxq_routing_get_shape(get(), &shape.tokens, &shape.choices, &shape.experts));
+        return shape;
+    }
+    routing_ids get_ids() const {
+        routing_ids out;
+        check(mxq_routing_get_ids(get(), &out.ids.data, &out.ids.bytes, &out.type));
+        return out;
+    }
+    routing_weights get_weights() const {
+        routing_weights out;
+        check(mxq_routing_get_weights(get(), &out.format, &out.weights.data, &out.weights.bytes));
+        return out;
+    }
+    local_experts get_local_experts() const {
+        local_experts out;
+        check(mxq_routing_get_local_experts(get(), &out.first, &out.count));
+        return out;
+    }
+    memory_of<void> get_memory() const { return got(mxq_routing_get_memory); }
+    memory_of<int32_t> get_dropped() const { return got(mxq_routing_get_dropped); }
+    memory_of<const int32_t> get_ends() const { return got(mxq_routing_get_ends); }
+    memory_of<const int32_t> get_row_tokens() const { return got(mxq_routing_get_row_tokens); }
+    memory_of<const int32_t> get_choice_rows() const { return got(mxq_routing_get_choice_rows); }
+    memory_of<const float> get_row_weights() const { return got(mxq_routing_get_row_weights); }
+
+private:
+    template <class T>
+    memory_of<T> got(mxq_status (*getter)(const mxq_routing*, T**, uint64_t*)) const {
+        memory_of<T> out;
+        check(getter(get(), &out.data, &out.bytes));
+        return out;
+    }
+    routing& checked(mxq_status status) {
+        check(status);
+        return *this;
+    }
+    static mxq_routing* create(int64_t tokens, int32_t choices, int32_t experts) {
+        mxq_routing* raw = nullptr;
+        check(mxq_routing_create(tokens, choices, experts, &raw));
+        return raw;
+    }
+};
+
+inline void route(const context& on, const quantize_options& options, const routing& choices, workspace work = {},
+                  void* stream = nullptr) {
+    check(mxq_route(on.get(), options.get(), choices.get(), work.data, work.bytes, stream));
+}
+inline plan route_query(const context& on, const quantize_options& options, const routing& choices) {
+    mxq_plan* raw = nullptr;
+    check(mxq_route_query(on.get(), options.get(), choices.get(), &raw));
+    return plan(raw);
+}
+
+inline tensor& tensor::set_routing_rows(const routing& of) & {
+    return checked(mxq_tensor_set_routing_rows(get(), of.get()));
+}
+inline tensor& tensor::set_routing_groups(const routing& of) & {
+    return checked(mxq_tensor_set_routing_groups(get(), of.get()));
+}
+
+// The residual may be an empty tensor: none.
+inline void combine(const context& on, const quantize_options& options, const routing& choices, const tensor& in,
+                    const tensor& residual, const tensor& out, workspace work = {}, void* stream = nullptr) {
+    check(mxq_combine(on.get(), options.get(), choices.get(), in.get(), residual.get(), out.get(), work.data, work.bytes,
+                      stream));
+}
+inline plan combine_query(const context& on, const quantize_options& options, const routing& choices, const tensor& in,
+                          const tensor& residual, const tensor& out) {
+    mxq_plan* raw = nullptr;
+    check(mxq_combine_query(on.get(), options.get(), choices.get(), in.get(), residual.get(), out.get(), &raw));
+    return plan(raw);
+}
+
+// Tensors that are empty are not wanted.
+inline void combine_backward(const context& on, const quantize_options& options, const routing& choices, const tensor& d_out,
+                             const tensor& in, const tensor& d_in, const tensor& d_weights, workspace work = {},
+                             void* stream = nullptr) {
+    check(mxq_combine_backward(on.get(), options.get(), choices.get(), d_out.get(), in.get(), d_in.get(), d_weights.get(),
+                               work.data, work.bytes, stream));
+}
+inline plan combine_backward_query(const context& on, const quantize_options& options, const routing& choices,
+                                   const tensor& d_out, const tensor& in, const tensor& d_in, const tensor& d_weights) {
+    mxq_plan* raw = nullptr;
+    check(mxq_combine_backward_query(on.get(), options.get(), choices.get(), d_out.get(), in.get(), d_in.get(),
+                                     d_weights.get(), &raw));
+    return plan(raw);
+}
+
+// ---- Expert layer ------------------------------------------------------------------------------------------------------
+
+// The format and scaling of rows; format 0: plain.
+struct row_format {
+    mxq_format format = 0;
+    mxq_scaling scaling = 0;
+};
+
+class expert_layer_options
+    : public detail::options<mxq_expert_layer_options, mxq_expert_layer_options_create, mxq_expert_layer_options_destroy> {
+public:
+    expert_layer_options& set_activate_options(const activate_options& activate) & {
+        check(mxq_expert_layer_options_set_activate_options(made(), activate.get()));
+        return *this;
+    }
+    expert_layer_options set_activate_options(const activate_options& activate) && { return std::move(set_activate_options(activate)); }
+    expert_layer_options& set_row_format(mxq_format format, mxq_scaling scaling) & {
+        check(mxq_expert_layer_options_set_row_format(made(), format, scaling));
+        return *this;
+    }
+    expert_layer_options set_row_format(mxq_format format, mxq_scaling scaling) && { return std::move(set_row_format(format, scaling)); }
+    expert_layer_options& set_quantize_options(const quantize_options& quantize) & {
+        check(mxq_expert_layer_options_set_quantize_options(made(), quantize.get()));
+        return *this;
+    }
+    expert_layer_options set_quantize_options(const quantize_options& quantize) && { return std::move(set_quantize_options(quantize)); }
+    expert_layer_options& set_inner_format(mxq_format format) & {
+        check(mxq_expert_layer_options_set_inner_format(made(), format));
+        return *this;
+    }
+    expert_layer_options set_inner_format(mxq_format format) && { return std::move(set_inner_format(format)); }
+    expert_layer_options& set_gate_up_bias(mxq_format format, const void* bias, uint64_t bytes) & {
+        check(mxq_expert_layer_options_set_gate_up_bias(made(), format, bias, bytes));
+        return *this;
+    }
+    expert_layer_options set_gate_up_bias(mxq_format format, const void* bias, uint64_t bytes) && { return std::move(set_gate_up_bias(format, bias, bytes)); }
+    expert_layer_options& set_down_bias(mxq_format format, const void* bias, uint64_t bytes) & {
+        check(mxq_expert_layer_options_set_down_bias(made(), format, bias, bytes));
+        return *this;
+    }
+    expert_layer_options set_down_bias(mxq_format format, const void* bias, uint64_t bytes) && { return std::move(set_down_bias(format, bias, bytes)); }
+    expert_layer_options& set_residual(const tensor& residual) & {
+        check(mxq_expert_layer_options_set_residual(made(), residual.get()));
+        return *this;
+    }
+    expert_layer_options set_residual(const tensor& residual) && { return std::move(set_residual(residual)); }
+    expert_layer_options& set_weights_first(bool first) & {
+        check(mxq_expert_layer_options_set_weights_first(made(), first));
+        return *this;
+    }
+    expert_layer_options set_weights_first(bool first) && { return std::move(set_weights_first(first)); }
+    expert_layer_options& set_exact_products(bool exact) & {
+        check(mxq_expert_layer_options_set_exact_products(made(), exact));
+        return *this;
+    }
+    expert_layer_options set_exact_products(bool exact) && { return std::move(set_exact_products(exact)); }
+
+    activate_options get_activate_options() const {
+        activate_options out = activate_options().set_activation(MXQ_ACTIVATION_SWIGLU);
+        read([&](auto* from) { return mxq_expert_layer_options_get_activate_options(from, out.get()); });
+        return out;
+    }
+    row_format get_row_format() const {
+        row_format out;
+        read([&](auto* from) { return mxq_expert_layer_options_get_row_format(from, &out.format, &out.scaling); });
+        return out;
+    }
+    quantize_options get_quantize_options() const {
+        quantize_options out = quantize_options().set_source_part(0);
+        read([&](auto* from) { return mxq_expert_layer_options_get_quantize_options(from, out.get()); });
+        return out;
+    }
+    mxq_format get_inner_format() const { return got(mxq_expert_layer_options_get_inner_format); }
+    product_bias get_gate_up_bias() const { return bias(mxq_expert_layer_options_get_gate_up_bias); }
+    product_bias get_down_bias() const { return bias(mxq_expert_layer_options_get_down_bias); }
+    // Returns the residual, or an empty tensor where there is none.
+    tensor get_residual() const {
+        tensor out(MXQ_FORMAT_F32, 0, 0);
+        int32_t has_residual = 0;
+        read([&](auto* from) { return mxq_expert_layer_options_get_residual(from, &has_residual, out.get()); });
+        return has_residual != 0 ? std::move(out) : tensor();
+    }
+    bool get_weights_first() const { return got(mxq_expert_layer_options_get_weights_first) != 0; }
+    bool get_exact_products() const { return got(mxq_expert_layer_options_get_exact_products) != 0; }
+
+private:
+    product_bias bias(decltype(&mxq_expert_layer_options_get_down_bias) getter) const {
+        product_bias out;
+        read([&](auto* from) { return getter(from, &out.format, &out.values.data, &out.values.bytes); });
+        return out;
+    }
+};
+
+inline void expert_layer(const context& on, const expert_layer_options& options, const tensor& x, const routing& choices,
+                         const tensor& gate_up, const tensor& down, const tensor& out, workspace work = {},
+                         void* stream = nullptr) {
+    check(mxq_expert_layer(on.get(), options.get(), x.get(), choices.get(), gate_up.get(), down.get(), out.get(), work.data,
+                           work.bytes, stream));
+}
+inline plan expert_layer_query(const context& on, const expert_layer_options& options, const tensor& x,
+                               const routing& choices, const tensor& gate_up, const tensor& down, const tensor& out) {
+    mxq_plan* raw = nullptr;
+    check(mxq_expert_layer_query(on.get(), options.get(), x.get(), choices.get(), gate_up.get(), down.get(), out.get(), &raw));
+    return plan(raw);
 }
 
 }  // namespace mxq

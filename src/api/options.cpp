@@ -218,6 +218,14 @@ mxq_status mxq_gemm_options_set_sm_count(mxq_gemm_options* options, int32_t coun
     });
 }
 
+mxq_status mxq_gemm_options_set_row_invariant(mxq_gemm_options* options, int32_t row_invariant) {
+    return guard("mxq_gemm_options_set_row_invariant", [&] {
+        require_handle(options, "options");
+        require_flag(row_invariant, "row_invariant");
+        options->row_invariant = row_invariant == 1;
+    });
+}
+
 mxq_status mxq_gemm_options_set_implementation(mxq_gemm_options* options, const char* name) {
     return guard("mxq_gemm_options_set_implementation", [&] {
         require_handle(options, "options").implementation = name ? name : "";

@@ -113,6 +113,10 @@ mxq_status mxq_gemm_options_get_sm_count(const mxq_gemm_options* options, int32_
     return get("mxq_gemm_options_get_sm_count", options, [&](auto& o) { put(count, o.sm_count); });
 }
 
+mxq_status mxq_gemm_options_get_row_invariant(const mxq_gemm_options* options, int32_t* row_invariant) {
+    return get("mxq_gemm_options_get_row_invariant", options, [&](auto& o) { put(row_invariant, o.row_invariant); });
+}
+
 mxq_status mxq_gemm_options_get_implementation(const mxq_gemm_options* options, const char** name) {
     return get("mxq_gemm_options_get_implementation", options, [&](auto& o) { put(name, o.implementation.c_str()); });
 }

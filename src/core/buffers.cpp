@@ -18,6 +18,7 @@ const char* size_hint(std::string_view buffer) {
     if (buffer == "amax" || buffer == "decode_scale") return "ask mxq_tensor_required_amax_bytes";
     if (buffer == "quantization_scale") return "it has one number, or with MXQ_SCOPE_EXPERT one for each expert or group";
     if (buffer == "starts" || buffer == "ends") return "it has one integer for each group";
+    if (buffer == "memory") return "ask mxq_routing_required_bytes";
     return "ask mxq_tensor_required_bytes";
 }
 

@@ -37,7 +37,7 @@ public:
     bool is_query() const { return check_ == Check::Query; }
 
     // Returns whether this call may read what a buffer holds.
-    bool can_read() const { return context_.is_cpu() && !is_query(); }
+    bool can_read() const { return context_.is_cpu() && check_ == Check::Execute; }
     bool is_cpu() const { return context_.is_cpu(); }
 
     // Checks one buffer and remembers it for check_overlaps. Messages tell the caller to set it with the API function

@@ -76,6 +76,21 @@ inline PlainMatrix rows_of(const PlainMatrix& plain, int64_t first, int64_t rows
     return group;
 }
 
+// Returns the numbers from number `first` on.
+inline PlainArray numbers_from(const PlainArray& numbers, int64_t first) {
+    if (!numbers.set()) return numbers;
+    return {static_cast<const uint8_t*>(numbers.values) + first * (find_format(numbers.format)->bits / 8), numbers.format};
+}
+
+// Returns a group's rows, which have no padding, with their weights and the group's bias.
+inline ActivatedMatrix group_of(const ActivatedMatrix& matrix, const GroupStart& start, int64_t rows) {
+    ActivatedMatrix group = matrix;
+    group.in = rows_of(matrix.in, start.codes, rows);
+    group.bias = numbers_from(matrix.bias, start.index * matrix.in.cols);
+    group.row_weights = numbers_from(matrix.row_weights, start.codes);
+    return group;
+}
+
 // Works for a QuantizedPart and for what derives from it.
 template <class Part>
 Part part_of_matrix(const Part& part, int64_t index) {

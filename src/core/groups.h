@@ -17,6 +17,11 @@ inline int64_t read_end(const Groups& groups, int64_t index) {
                                          : static_cast<const int64_t*>(groups.ends)[index];
 }
 
+inline int64_t read_row_index(const RowIndices& by, int64_t row) {
+    return by.type == MXQ_TYPE_INT32 ? static_cast<const int32_t*>(by.indices)[row]
+                                     : static_cast<const int64_t*>(by.indices)[row];
+}
+
 // Refuses a last end that is not the number of rows, where the caller promised that. `name` is that of the array in messages.
 inline void require_covered(const GroupedRows& grouped, int64_t last_end, const std::string& name) {
     if (grouped.groups.cover_rows && last_end != grouped.rows)

@@ -11,6 +11,9 @@ const char* text_of_kind(Kind kind) {
         case Kind::QuantizeOptions: return "is quantize options";
         case Kind::GemmOptions: return "is gemm options";
         case Kind::Plan: return "is a plan";
+        case Kind::Routing: return "is a routing";
+        case Kind::ExpertLayerOptions: return "is an expert layer's options";
+        case Kind::ActivateOptions: return "is activate options";
     }
     return "is no handle of libmxq, or was destroyed";
 }

@@ -17,6 +17,9 @@ enum class Kind : uint32_t {
     QuantizeOptions,
     GemmOptions,
     Plan,
+    Routing,
+    ExpertLayerOptions,
+    ActivateOptions,
 };
 
 // Returns what a tag says of its handle: "is a context", "was destroyed".

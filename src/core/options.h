@@ -44,6 +44,21 @@ struct mxq_gemm_options_s : mxq::Handle<mxq::Kind::GemmOptions> {
     mxq::Buffer bias;
     bool exact_products = false;
     int32_t sm_count = 0;  // 0: all
+    bool row_invariant = false;
+    std::string implementation;
+};
+
+struct mxq_activate_options_s : mxq::Handle<mxq::Kind::ActivateOptions> {
+    int32_t activation = MXQ_ACTIVATION_SWIGLU;
+    int32_t gate_layout = MXQ_GATE_LAYOUT_GATE_UP;
+    bool gate_layout_set = false;
+    mxq::ActivationNumbers numbers{1.702f, 7.0f, 1.0f};  // of the clamped form
+    bool numbers_set = false;
+    int32_t bias_format = 0;  // 0: none
+    mxq::Buffer bias;
+    int32_t row_weight_format = 0;  // 0: none
+    mxq::Buffer row_weights;
+    mxq_quantize_options_s quantize;
     std::string implementation;
 };
 

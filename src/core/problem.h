@@ -5,6 +5,7 @@
 #include "core/formats.h"
 #include "core/layout.h"
 #include "core/tensor.h"
+#include "numerics/activation.h"
 #include "numerics/e8m0.h"
 
 namespace mxq {
@@ -60,21 +61,45 @@ struct GroupedRows {
 
 enum class FourOverSix : int32_t { None = 0, Mae = 1, Mse = 2 };  // values of MXQ_FOUR_OVER_SIX_*
 
-enum class SourceKind : int32_t { Plain, Quantized };
+// Numbers of F32, F16 or BF16, one after another.
+struct PlainArray {
+    const void* values;
+    int32_t format;  // MXQ_FORMAT_*; 0: none
+    MXQ_HD bool set() const { return format != 0; }
+};
 
-// The input of a quantize: `matrices` experts of rows x cols, stored as plain numbers or as one part of a quantized tensor.
-// With groups, `rows` counts them without padding.
+// Rows of gates and ups, or of the inputs of an activation without a gate. Element i of a row of the result comes from columns
+// gate + i * step and up + i * step of `in`. Groups of its rows have no padding.
+struct ActivatedMatrix {
+    PlainMatrix in;
+    Activation kind;
+    ActivationNumbers numbers;
+    int32_t step;
+    int64_t gate, up;
+    PlainArray bias;         // in.cols for each expert or group
+    PlainArray row_weights;  // one for each row of all experts
+};
+
+enum class SourceKind : int32_t { Plain, Quantized, Activated };
+
+// The input of a quantize: `matrices` experts of rows x cols, stored as plain numbers or as one part of a quantized tensor, or
+// made by an activation. With groups, `rows` counts them without padding.
 struct Source {
     SourceKind kind = SourceKind::Plain;
     int64_t matrices = 0, rows = 0, cols = 0;
     union {
         PlainMatrix plain{};
         QuantizedPart quantized;
+        ActivatedMatrix activated;
     };
 
+    MXQ_HD bool is_plain() const { return kind == SourceKind::Plain; }
     MXQ_HD bool is_quantized() const { return kind == SourceKind::Quantized; }
+    MXQ_HD bool is_activated() const { return kind == SourceKind::Activated; }
     // Returns what the start of each group is rounded up to: among its rows, and among its scales.
-    MXQ_HD GroupUnits group_units() const { return is_quantized() ? quantized.units : GroupUnits{plain.group_unit, 1}; }
+    MXQ_HD GroupUnits group_units() const {
+        return is_quantized() ? quantized.units : GroupUnits{is_plain() ? plain.group_unit : 1, 1};
+    }
 };
 
 inline Source plain_source(const PlainMatrix& plain) {
@@ -90,6 +115,16 @@ inline Source quantized_source(const QuantizedPart& part, int64_t rows, int64_t 
     source.kind = SourceKind::Quantized;
     source.matrices = part.matrices, source.rows = rows, source.cols = cols;
     source.quantized = part;
+    return source;
+}
+
+static_assert(sizeof(ActivatedMatrix) <= sizeof(QuantizedPart), "the argument of quantize kernels does not grow");
+
+inline Source activated_source(const ActivatedMatrix& matrix, int64_t cols) {
+    Source source{};
+    source.kind = SourceKind::Activated;
+    source.matrices = matrix.in.matrices, source.rows = matrix.in.rows, source.cols = cols;
+    source.activated = matrix;
     return source;
 }
 
@@ -112,6 +147,7 @@ struct QuantizeProblem {
     FourOverSix four_over_six;        // NVFP4
     const uint64_t* seed_offset;      // stochastic rounding of E2M1; NULL: to nearest
     const float* quantization_scale;  // FP8 TENSOR, delayed; NULL: from the amax
+    RowIndices by_index;              // of a plain source
 };
 
 // Returns whether a part of out gets the Hadamard transform.
@@ -127,6 +163,18 @@ struct AmaxProblem {
     QuantizeProblem quantize;
 };
 
+// Activates the source of `quantize`, which is an ActivatedMatrix, and quantizes it, or stores it in a plain `out`.
+struct ActivateProblem {
+    QuantizeProblem quantize;
+    bool quantizes;
+    PlainMatrix out;  // where it does not
+};
+
+// Returns whether nothing is written.
+inline bool is_nothing(const ActivateProblem& p) {
+    return p.quantizes ? is_nothing(p.quantize) : p.out.matrices * p.out.rows * p.out.cols == 0;
+}
+
 struct DequantizeProblem {
     const Format* format;
     bool columnwise;   // which part `in` is
@@ -138,6 +186,7 @@ struct DequantizeProblem {
 // Converts plain numbers from one type to another.
 struct ConvertProblem {
     PlainMatrix in, out;
+    RowIndices by_index;  // of in
 };
 
 // Moves scales from one layout to another, part by part.
@@ -179,6 +228,7 @@ struct PadProblem {
     int32_t count;
     Part parts[2];
     GroupedRows grouped;
+    RowIndices by_index;  // of a plain tensor that is padded
 };
 
 enum class Grouping { None, Rows, Contraction };
@@ -207,11 +257,7 @@ MXQ_HD bool has_scales_of_128(const GemmOperand& operand) {
 }
 
 // One number for each column of D; of groups of rows, n of them for each group, group after group.
-struct Bias {
-    const void* values;
-    int32_t format;  // MXQ_FORMAT_*; 0: none
-    bool set() const { return format != 0; }
-};
+using Bias = PlainArray;
 
 // D (m x n) = alpha A B^T + beta D + bias per product. A has m and B has n K-major rows of k codes. Every transpose case
 // looks like this once the part is picked.
@@ -229,7 +275,9 @@ struct GemmProblem {
     Bias bias{};
     bool exact_products;    // no operand may be rounded before it is multiplied
     int32_t sm_count;       // SMs that the product may take; 0: all
+    bool row_invariant;     // the bits of a row of D depend on no other row of A
     const void* host_ends;  // the values of groups.ends, in host memory; NULL: the device alone has them
+    RowIndices a_by_index, b_by_index;  // of plain operands
 
     const GemmOperand& operand(Side side) const { return side == Side::A ? a : b; }
     // Grouping::Rows divides the rows of A alone: B has a matrix for each group.
@@ -249,8 +297,10 @@ Addresses addresses_of(const Problem&) {
     return Addresses::Dense;
 }
 inline Addresses addresses_of(const QuantizeProblem& p) {
-    return p.source.is_quantized() ? p.source.quantized.addresses : p.source.plain.addresses;
+    const Source& from = p.source;
+    return from.is_quantized() ? from.quantized.addresses : from.is_plain() ? from.plain.addresses : from.activated.in.addresses;
 }
+inline Addresses addresses_of(const ActivateProblem& p) { return addresses_of(p.quantize); }
 inline Addresses addresses_of(const AmaxProblem& p) { return addresses_of(p.quantize); }
 inline Addresses addresses_of(const ConvertProblem& p) { return p.in.addresses; }
 inline Addresses addresses_of(const DequantizeProblem& p) { return p.in.addresses; }
@@ -268,5 +318,12 @@ bool reads_across(const Problem&) {
     return false;
 }
 inline bool reads_across(const GemmProblem& p) { return p.a.across || p.b.across; }
+
+// Returns whether the bits of a row must not depend on other rows.
+template <class Problem>
+bool is_row_invariant(const Problem&) {
+    return false;
+}
+inline bool is_row_invariant(const GemmProblem& p) { return p.row_invariant; }
 
 }  // namespace mxq

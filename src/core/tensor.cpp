@@ -17,9 +17,10 @@ int32_t mxq_tensor_s::alignment(int32_t part) const {
 }
 
 int64_t mxq_tensor_s::data_bytes() const {
-    if (elements() == 0) return 0;
+    if (cols == 0 || (!row_indices.set && elements() == 0)) return 0;
     const int64_t matrices = rowwise.listed ? 1 : experts;
-    const int64_t stored_rows = groups.set ? padded_rows_bound(rows, groups.count, rowwise_alignment) : matrices * rows;
+    const int64_t stored_rows = row_indices.set ? row_indices.source_rows
+                                : groups.set    ? padded_rows_bound(rows, groups.count, rowwise_alignment) : matrices * rows;
     if (stored_rows == 0) return 0;
     int64_t elements_spanned, bytes;
     const bool overflows = __builtin_mul_overflow(stored_rows - 1, row_stride, &elements_spanned) ||

@@ -45,6 +45,17 @@ struct Groups {
     uint64_t end_bytes() const { return type == MXQ_TYPE_INT32 ? 4 : 8; }
 };
 
+// The rows of a plain matrix by index, in order: row i is row indices[i] of the stored ones. A number that is none of these is
+// a row of zeros.
+struct RowIndices {
+    const void* indices = nullptr;
+    int32_t type = 0;  // MXQ_TYPE_*
+    int64_t source_rows = 0;
+    bool set = false;
+
+    int64_t index_bytes() const { return type == MXQ_TYPE_INT32 ? 4 : 8; }
+};
+
 // One-byte scales of a matrix in 128 x 4 tiles, and what the scales of each of its groups are rounded up to.
 struct SwizzledScales {
     ScaleLayout layout;
@@ -88,6 +99,7 @@ struct mxq_tensor_s : mxq::Handle<mxq::Kind::Tensor> {
     mxq::Buffer quantization_scale;
     mxq::Part rowwise, columnwise;
     mxq::Groups groups;
+    mxq::RowIndices row_indices;  // of a plain matrix
     const void* host_ends = nullptr;  // a copy of groups.ends in host memory; NULL: not given
     int32_t rowwise_alignment = 1, columnwise_alignment = 0;  // of groups; 0: the default for the scaling
 

@@ -3,12 +3,13 @@
 #pragma once
 #include "core/context.h"
 #include "core/options.h"
-#include "core/problem.h"
+#include "core/layer_gradients.h"
 
 namespace mxq {
 
-// A query may leave pointers and parts unset; whatever is set is checked as for an execution.
-enum class Check { Execute, Query };
+// A query may leave pointers and parts unset; whatever is set is checked as for an execution. Prepare checks what an execution
+// does, but for what memory holds, which steps before it have yet to write.
+enum class Check { Execute, Query, Prepare };
 
 QuantizeProblem validate_quantize(const Context& context, const mxq_quantize_options* options, const mxq_tensor* in,
                                   const mxq_tensor* out, Check check);
@@ -28,6 +29,22 @@ GemmProblem validate_gemm(const Context& context, const mxq_gemm_options* option
                           const mxq_tensor* d, Check check);
 GemmProblem validate_grouped_gemm(const Context& context, const mxq_gemm_options* options, const mxq_tensor* a,
                                   const mxq_tensor* b, const mxq_tensor* d, Check check);
+
+RouteProblem validate_route(const Context& context, const mxq_quantize_options* options, const mxq_routing* routing,
+                            Check check);
+
+CombineProblem validate_combine(const Context& context, const mxq_quantize_options* options, const mxq_routing* routing,
+                                const mxq_tensor* in, const mxq_tensor* residual, const mxq_tensor* out, Check check);
+
+ActivateProblem validate_activate(const Context& context, const mxq_activate_options* options, const mxq_tensor* in,
+                                  const mxq_tensor* out, Check check);
+
+// The tensors of combine_backward; `in`, d_in and d_weights may be NULL.
+struct CombineGradients {
+    const mxq_tensor *d_out, *in, *d_in, *d_weights;
+};
+CombineBackwardProblem validate_combine_backward(const Context& context, const mxq_quantize_options* options,
+                                                 const mxq_routing* routing, const CombineGradients& tensors, Check check);
 
 // Requires a context, and no stream on a CPU context.
 void validate_call(const mxq_context* context, const void* stream);

@@ -17,8 +17,8 @@ GemmOperand read_across(GemmOperand stored) {
 }
 
 // Returns the view of a plain operand by its rows.
-GemmOperand plain_rows(const mxq_tensor& t, const char* name, Buffers& buffers) {
-    const PlainMatrix plain = plain_view(t, name, buffers, Access::Read);
+GemmOperand plain_rows(const mxq_tensor& t, const char* name, Buffers& buffers, RowIndices& by_index) {
+    const PlainMatrix plain = indexed_view(t, name, buffers, by_index);
     GemmOperand operand{};
     operand.codes = static_cast<uint8_t*>(plain.data);
     operand.matrices = plain.matrices;
@@ -37,9 +37,10 @@ GemmOperand plain_rows(const mxq_tensor& t, const char* name, Buffers& buffers) 
     return operand;
 }
 
-GemmOperand gemm_operand(const mxq_tensor& t, int32_t part, const char* name, Buffers& buffers, Check check) {
+GemmOperand gemm_operand(const mxq_tensor& t, int32_t part, const char* name, Buffers& buffers, Check check,
+                         RowIndices& by_index) {
     if (!t.format->quantized()) {
-        const GemmOperand rows = plain_rows(t, name, buffers);
+        const GemmOperand rows = plain_rows(t, name, buffers, by_index);
         return part == MXQ_PART_ROWWISE ? rows : read_across(rows);
     }
     if (!t.part(part).declared && !(declares_none(t) && check == Check::Query))
@@ -73,7 +74,8 @@ GemmOperand rows_of_weights(const mxq_tensor& b, Buffers& buffers, Check check) 
              "b declares no columnwise part, and b.rowwise has %s, which runs across this contraction and does not cancel, "
              "expected none; quantize a columnwise part",
              hadamard_text(true, b.rowwise.hadamard_mask).c_str());
-    return read_across(gemm_operand(b, MXQ_PART_ROWWISE, "b", buffers, check));
+    RowIndices none;
+    return read_across(gemm_operand(b, MXQ_PART_ROWWISE, "b", buffers, check, none));
 }
 
 void require_2d(const mxq_tensor& t, const char* name, const char* remedy) {
@@ -196,10 +198,11 @@ GemmProblem gemm_problem(const mxq_gemm_options& options, const mxq_tensor& a, c
                          Grouping grouping, Buffers& buffers, Check check) {
     const auto [transpose_a, transpose_b] = transposes(options);
     GemmProblem p{};
-    p.a = gemm_operand(a, transpose_a ? MXQ_PART_COLUMNWISE : MXQ_PART_ROWWISE, "a", buffers, check);
+    p.a = gemm_operand(a, transpose_a ? MXQ_PART_COLUMNWISE : MXQ_PART_ROWWISE, "a", buffers, check,
+                       p.a_by_index);
     p.b = is_read_by_rows(transposes(options), b)
               ? rows_of_weights(b, buffers, check)
-              : gemm_operand(b, transpose_b ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE, "b", buffers, check);
+              : gemm_operand(b, transpose_b ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE, "b", buffers, check, p.b_by_index);
     require_hadamard_of_both(p);
     p.d = plain_view(d, "d", buffers, Access::Write);
     p.grouping = grouping;
@@ -214,6 +217,11 @@ GemmProblem gemm_problem(const mxq_gemm_options& options, const mxq_tensor& a, c
     p.bias = bias_view(options, p, buffers);
     p.exact_products = options.exact_products;
     p.sm_count = options.sm_count;
+    p.row_invariant = options.row_invariant;
+    if (p.row_invariant && grouping == Grouping::Contraction)
+        fail(MXQ_STATUS_UNSUPPORTED,
+             "options asks for rows that are invariant and the groups run along the contraction, expected groups of rows or "
+             "none, since these sums run over rows; take it back with mxq_gemm_options_set_row_invariant");
     p.host_ends = host_ends(a, p.groups, buffers);
     buffers.check_overlaps();
     return p;

@@ -114,7 +114,8 @@ PadProblem validate_pad(const Context& context, const mxq_quantize_options* opti
     if (!in.format->quantized()) {
         require_direction(in, out, MXQ_PART_ROWWISE, pads);
         const int64_t element = in.format->bits / 8;
-        const PlainMatrix from = plain_view(in, "in", buffers, Access::Read);
+        const PlainMatrix from =
+            pads ? indexed_view(in, "in", buffers, p.by_index) : plain_view(in, "in", buffers, Access::Read);
         const PlainMatrix to = plain_view(out, "out", buffers, Access::Write);
         p.parts[p.count++] = {side_of(from, element), side_of(to, element), false,   0,
                               in.cols * element,      in.format->bits,      nullptr, nullptr, 1};

@@ -5,6 +5,10 @@
 namespace mxq {
 namespace {
 
+[[noreturn]] void refuse_foreign(const char* option, const char* verb) {
+    fail(MXQ_STATUS_INVALID_ARGUMENT, "options sets %s, which %s does not have; use other options", option, verb);
+}
+
 const mxq_quantize_options& options_or_default(const mxq_quantize_options* given) {
     static const mxq_quantize_options defaults;
     if (given) require_alive(given, "options");
@@ -70,7 +74,8 @@ void require_transforms_declared(const mxq_tensor& out) {
                  part_name(part));
 }
 
-// Returns the problem of a quantize or requantize, without its input.
+}  // namespace
+
 QuantizeProblem output_problem(const mxq_quantize_options& options, const mxq_tensor& out, Buffers& buffers, Check check) {
     require_any_written_part(out, "out", check);
     QuantizeProblem p{};
@@ -97,25 +102,6 @@ QuantizeProblem output_problem(const mxq_quantize_options& options, const mxq_te
     return p;
 }
 
-// Returns the part of in that is read. In a query, a tensor that declares no part has the one that is asked for.
-int32_t source_part(const mxq_quantize_options* options, const mxq_tensor& in, Check check) {
-    require_any_part(in, "in", check);
-    const int32_t asked = options ? options->source_part : 0;
-    if (asked == 0) return uses_part(in, MXQ_PART_ROWWISE, check) ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE;
-    if (!in.part(asked).declared && !declares_none(in))
-        fail(MXQ_STATUS_MISSING_BUFFER,
-             "in declares no %s part, which mxq_quantize_options_set_source_part asks for; call mxq_tensor_set_part, or "
-             "read the "
-             "other part",
-             part_name(asked));
-    return asked;
-}
-
-[[noreturn]] void refuse_foreign(const char* option, const char* verb) {
-    fail(MXQ_STATUS_INVALID_ARGUMENT, "options sets %s, which %s does not have; use other options", option, verb);
-}
-
-// Refuses every option that says how codes and scales are made.
 void refuse_making(const mxq_quantize_options& options, const char* verb) {
     require_alive(&options, "options");
     const char* set = options.scale_rounding_set                                ? "a scale rounding"
@@ -130,9 +116,24 @@ void refuse_making(const mxq_quantize_options& options, const char* verb) {
     if (set) refuse_foreign(set, verb);
 }
 
-// Refuses the option in verbs that read no quantized tensor.
 void refuse_source_part(const mxq_quantize_options& options, const char* verb) {
     if (options.source_part != 0) refuse_foreign("a source part", verb);
+}
+
+namespace {
+
+// Returns the part of in that is read. In a query, a tensor that declares no part has the one that is asked for.
+int32_t source_part(const mxq_quantize_options* options, const mxq_tensor& in, Check check) {
+    require_any_part(in, "in", check);
+    const int32_t asked = options ? options->source_part : 0;
+    if (asked == 0) return uses_part(in, MXQ_PART_ROWWISE, check) ? MXQ_PART_ROWWISE : MXQ_PART_COLUMNWISE;
+    if (!in.part(asked).declared && !declares_none(in))
+        fail(MXQ_STATUS_MISSING_BUFFER,
+             "in declares no %s part, which mxq_quantize_options_set_source_part asks for; call mxq_tensor_set_part, or "
+             "read the "
+             "other part",
+             part_name(asked));
+    return asked;
 }
 
 // Lets values of a transformed part pass as they are, to parts of out that have the same transform in the same direction.
@@ -185,9 +186,11 @@ QuantizeProblem validate_quantize(const Context& context, const mxq_quantize_opt
     require_same_shape(in, out);
     Buffers buffers(context, check);
     const GroupedRows grouped = require_groups_alike(in, "in", out, "out", buffers);
-    const PlainMatrix plain = plain_view(in, "in", buffers, Access::Read);
+    RowIndices by_index;
+    const PlainMatrix plain = indexed_view(in, "in", buffers, by_index);
     QuantizeProblem p = output_problem(options, out, buffers, check);
     p.source = plain_source(plain);
+    p.by_index = by_index;
     p.grouped = grouped;
     buffers.check_overlaps();
     return p;
@@ -231,7 +234,7 @@ AmaxProblem validate_amax(const Context& context, const mxq_quantize_options* gi
     Buffers buffers(context, check);
     QuantizeProblem p{};
     p.grouped = require_groups_alike(in, "in", out, "out", buffers);
-    p.source = plain_source(plain_view(in, "in", buffers, Access::Read));
+    p.source = plain_source(indexed_view(in, "in", buffers, p.by_index));
     p.format = out.format;
     p.tile = out.tile();
     p.square_tiles = p.tile.is_square();
@@ -296,10 +299,11 @@ ConvertProblem validate_convert(const Context& context, const mxq_quantize_optio
     require_no_groups(in, "in", "clear them, and convert the rows as they are stored");
     require_no_groups(out, "out", "clear them, and convert the rows as they are stored");
     Buffers buffers(context, check);
-    const PlainMatrix from = plain_view(in, "in", buffers, Access::Read);
+    RowIndices by_index;
+    const PlainMatrix from = indexed_view(in, "in", buffers, by_index);
     const PlainMatrix to = plain_view(out, "out", buffers, Access::Write);
     buffers.check_overlaps();
-    return {from, to};
+    return {from, to, by_index};
 }
 
 }  // namespace mxq

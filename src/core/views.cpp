@@ -29,6 +29,7 @@ std::string plain_text(const mxq_tensor& t) {
 
 std::string tensor_text(const mxq_tensor& t) {
     std::string text = std::string(t.format->name) + " " + shape_text(t);
+    if (t.row_indices.set) text += " by index of " + std::to_string(t.row_indices.source_rows);
     if (t.groups.set) text += " in " + std::to_string(t.groups.count) + " groups";
     if (!t.format->quantized()) return text + plain_text(t);
     text += std::string(" ") + t.tile().name;
@@ -194,7 +195,9 @@ void require_any_written_part(const mxq_tensor& t, const char* name, Check check
     require_any_part(t, name, check);
 }
 
-PlainMatrix plain_view(const mxq_tensor& t, const char* name, Buffers& buffers, Access access) {
+namespace {
+
+PlainMatrix stored_view(const mxq_tensor& t, const char* name, Buffers& buffers, Access access) {
     const Part& given = t.rowwise;
     const Buffer& data = given.codes;
     if (access == Access::Write && given.is_const)
@@ -218,6 +221,44 @@ PlainMatrix plain_view(const mxq_tensor& t, const char* name, Buffers& buffers, 
     void* const first = given.listed && bytes == 0 ? nullptr : data.pointer;
     const int32_t group_unit = t.groups.set ? t.rowwise_alignment : 1;
     return {first, t.format->id, t.experts, t.rows, t.cols, t.row_stride, group_unit, addresses_of(given)};
+}
+
+// Refuses numbers that are no row of the source, and not -1.
+void require_row_indices(const RowIndices& by, int64_t rows, const char* name) {
+    for (int64_t i = 0; i < rows; i++) {
+        const int64_t index = read_row_index(by, i);
+        if (index < -1 || index >= by.source_rows)
+            fail(MXQ_STATUS_INVALID_ARGUMENT,
+                 "%s.row_indices[%lld] is %lld, expected -1 (a row of zeros) to %lld (the last row of its data)", name,
+                 (long long)i, (long long)index, (long long)by.source_rows - 1);
+    }
+}
+
+}  // namespace
+
+PlainMatrix plain_view(const mxq_tensor& t, const char* name, Buffers& buffers, Access access) {
+    if (t.row_indices.set)
+        fail(MXQ_STATUS_UNSUPPORTED,
+             "%s has rows by index, which only the input of quantize, amax, convert, pad_groups and products may have; "
+             "mxq_convert gathers them",
+             name);
+    return stored_view(t, name, buffers, access);
+}
+
+PlainMatrix indexed_view(const mxq_tensor& t, const char* name, Buffers& buffers, RowIndices& by_index) {
+    by_index = t.row_indices;
+    if (!t.row_indices.set) return plain_view(t, name, buffers, Access::Read);
+    const RowIndices& by = t.row_indices;
+    if (t.groups.set && t.rowwise_alignment != 1)
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "%s has rows by index and groups padded to multiples of %d rows, expected no padding; call "
+             "mxq_tensor_set_group_alignment with 1",
+             name, t.rowwise_alignment);
+    const uint64_t bytes = uint64_t(t.rows * by.index_bytes());
+    buffers.add({name, nullptr, "row_indices"}, by.indices, bytes, bytes, uint64_t(by.index_bytes()), Access::Read,
+                "mxq_tensor_set_row_indices");
+    if (buffers.can_read()) require_row_indices(by, t.rows, name);
+    return stored_view(t, name, buffers, Access::Read);
 }
 
 std::string hadamard_text(bool transformed, uint32_t mask) {

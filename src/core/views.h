@@ -36,6 +36,15 @@ void require_groups(const mxq_tensor& t, const char* name, Buffers& buffers);
 // Requires the same type, count and array of ends; on a CPU context, ends that are equal. Those of a are in the buffers.
 void require_same_groups(const mxq_tensor& a, const char* a_name, const mxq_tensor& b, const char* b_name, Buffers& buffers);
 
+// Returns the problem of a call that quantizes to `out`, without its input.
+QuantizeProblem output_problem(const mxq_quantize_options& options, const mxq_tensor& out, Buffers& buffers, Check check);
+
+// Refuses every option that says how codes and scales are made.
+void refuse_making(const mxq_quantize_options& options, const char* verb);
+
+// Refuses the option in verbs that read no quantized tensor.
+void refuse_source_part(const mxq_quantize_options& options, const char* verb);
+
 // Refuses every option but an implementation, for verbs that have no other.
 void refuse_options(const mxq_quantize_options* options, const char* verb);
 
@@ -65,6 +74,10 @@ std::string hadamard_text(bool transformed, uint32_t mask);
 void require_hadamard_alike(const mxq_tensor& in, const mxq_tensor& out, int32_t part);
 
 PlainMatrix plain_view(const mxq_tensor& t, const char* name, Buffers& buffers, Access access);
+
+// Returns the rows by index of a plain tensor that is read, or none; `plain_view` refuses tensors that have them. The view is
+// that of the stored rows, but counts the rows by index. On a CPU context, refuses numbers out of range.
+PlainMatrix indexed_view(const mxq_tensor& t, const char* name, Buffers& buffers, RowIndices& by_index);
 
 enum class Touches { CodesAndScales, Scales };
 QuantizedPart part_view(const mxq_tensor& t, int32_t part, const char* name, Buffers& buffers, Access access,

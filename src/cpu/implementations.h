@@ -12,6 +12,11 @@ extern const DequantizeImplementation dequantize;     // dequantize.cpp
 extern const ConvertImplementation convert;           // convert.cpp
 extern const PadImplementation pad_groups;            // pad_groups.cpp
 extern const SwizzleImplementation swizzle_scales;    // swizzle_scales.cpp
+extern const ActivateImplementation activate;         // activate.cpp
 extern const GemmImplementation gemm;                 // gemm.cpp
+extern const RouteImplementation route;               // route.cpp
+extern const GatherImplementation gather_rows;        // gather_rows.cpp
+extern const CombineImplementation combine;           // combine.cpp
+extern const CombineBackwardImplementation combine_backward;  // combine_backward.cpp
 
 }  // namespace mxq::cpu

@@ -21,6 +21,8 @@
 // change no maximum. Steps are picked by pointer (input type, policy, rounding, element type), so that none multiplies the
 // code of another. An element costs its input, its code and its share of a scale in memory traffic, for each part. Large
 // outputs are written past the caches, because a cached store reads what it overwrites, which is half of its traffic.
+#include "cpu/activate_kernels.h"
+#include "cpu/combine_kernels.h"
 #include "cpu/convert_kernels.h"
 #include "cpu/dequantize_transformed.h"
 #include "cpu/gather_kernels.h"
@@ -32,6 +34,6 @@ namespace mxq::cpu {
 #define MXQ_JOIN(isa, name) MXQ_JOIN_OF(isa, name)
 
 extern const Kernels MXQ_JOIN(MXQ_ISA, _kernels) = {quantize_rectangle, gather_rectangle, dequantize_any_rectangle,
-                                                    convert_rectangle};
+                                                    convert_rectangle, combine_rectangle, activate_rectangle};
 
 }  // namespace mxq::cpu

@@ -1,6 +1,6 @@
 // The inner loops of the CPU backend, compiled once per instruction set from kernels.cpp. All give the same bits.
 #pragma once
-#include "core/problem.h"
+#include "core/layer_problem.h"
 #include "numerics/fp8_scale.h"
 
 namespace mxq::cpu {
@@ -62,6 +62,10 @@ struct Kernels {
     void (*dequantize)(const DequantizeProblem&, const Rectangle&, bool stream, void* scratch);
     // Stores the numbers of the rectangle in the output's type, with the same arguments.
     void (*convert)(const ConvertProblem&, const Rectangle&, bool stream, void* scratch);
+    // Stores the sums of the rectangle, which counts rows and columns of the output.
+    void (*combine)(const CombineProblem&, const Rectangle&, void* scratch);
+    // Stores what an activation makes, as plain numbers, with the same arguments.
+    void (*activate)(const ActivateProblem&, const Rectangle&, bool stream, void* scratch);
 };
 
 extern const Kernels scalar_kernels;

@@ -10,6 +10,7 @@
 #include "core/float_environment.h"
 #include "cpu/given_numbers.h"
 #include "cpu/implementations.h"
+#include "cpu/quantize.h"
 #include "cpu/quantize_slices.h"
 #include "numerics/e8m0.h"
 #include "numerics/fp8_scale.h"
@@ -73,7 +74,9 @@ QuantizeProblem with_line_maxima(const QuantizeProblem& given, LineMaxima& maxim
     return problem;
 }
 
-void run(const Context& context, const QuantizeProblem& given, const Launch&) {
+}  // namespace
+
+void run_quantize(const Context& context, const QuantizeProblem& given) {
     const Engine& engine = *context.cpu;
     LineMaxima line_maxima;
     const QuantizeProblem problem = with_line_maxima(given, line_maxima);
@@ -97,6 +100,10 @@ void run(const Context& context, const QuantizeProblem& given, const Launch&) {
             if (!part.layout.swizzled) store_scales(problem, part, slices);
         });
 }
+
+namespace {
+
+void run(const Context& context, const QuantizeProblem& problem, const Launch&) { run_quantize(context, problem); }
 
 }  // namespace
 

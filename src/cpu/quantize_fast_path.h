@@ -237,7 +237,7 @@ inline FastSteps fast_nvfp4_steps_of(const QuantizeProblem& problem) {
 
 // Returns the steps of a problem.
 inline FastSteps fast_steps_of(const QuantizeProblem& problem) {
-    const bool is_bf16 = !problem.source.is_quantized() && problem.source.plain.format == MXQ_FORMAT_BF16;
+    const bool is_bf16 = problem.source.is_plain() && problem.source.plain.format == MXQ_FORMAT_BF16;
     const bool served = is_bf16 && problem.format->scale != ScaleType::F32 && problem.tile.length != 0 &&
                         !problem.seed_offset && !is_transformed(problem);
     if (!served) return {};

@@ -3,6 +3,7 @@
 //
 //     patch      `height` x `pitch` values; zeros where the input has no row or column
 #pragma once
+#include "cpu/activate_rows.h"
 #include "cpu/decode_lines.h"
 #include "cpu/kernels.h"
 #include "cpu/moves.h"
@@ -10,19 +11,6 @@
 
 namespace mxq::cpu {
 namespace {
-
-// Loads `count` elements of a row.
-template <class T>
-MXQ_HD void load_row(const T* line, int64_t count, float* to) {
-    int64_t i = 0;
-#if defined(__F16C__)
-    // The vectoriser does not find this instruction. Its bits are those of to_float but for a signaling NaN.
-    if constexpr (__is_same(T, F16))
-        for (; i + 8 <= count; i += 8)
-            _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(line + i))));
-#endif
-    for (; i < count; i++) to[i] = to_float(line[i]);
-}
 
 // Returns where an element of the input is stored.
 template <class T>
@@ -64,6 +52,17 @@ void load_values(const QuantizeProblem& problem, const Rectangle& patch, int64_t
     clear_beyond(rows, patch.cols, height, pitch, values);
 }
 
+// Loads a patch of what an activation makes.
+template <class T>
+void load_activated(const QuantizeProblem& problem, const Rectangle& patch, int64_t height, int64_t pitch, float* values) {
+    const ActivatedMatrix& from = problem.source.activated;
+    const int64_t rows = rows_within(problem.source.rows, patch);
+    for (int64_t row = 0; row < rows; row++)
+        activate_row(from, input_line<T>(from.in, patch.matrix, patch.row + row, 0), patch.matrix, patch.row + row, patch.col,
+                     patch.cols, values + row * pitch);
+    clear_beyond(rows, patch.cols, height, pitch, values);
+}
+
 // Decodes a patch of a rowwise part.
 void decode_rowwise(const QuantizeProblem& problem, const Rectangle& patch, int64_t height, int64_t pitch, float* values) {
     const LineDecoder decode(problem.source.quantized);
@@ -93,6 +92,8 @@ using LoadValues = decltype(&decode_rowwise);
 // Returns the function that loads patches of a problem.
 inline LoadValues loader_of(const QuantizeProblem& problem) {
     if (problem.source.is_quantized()) return problem.source.quantized.columnwise ? decode_columnwise : decode_rowwise;
+    if (problem.source.is_activated())
+        return with_plain(problem.source.activated.in.format, []<class T>(T) -> LoadValues { return load_activated<T>; });
     return with_plain(problem.source.plain.format, []<class T>(T) -> LoadValues { return load_values<T>; });
 }
 

@@ -108,6 +108,8 @@ Start overlapped_start(const Context& context) {
     return context.cuda->code_capability >= 90 ? Start::WithPrevious : Start::AfterAll;
 }
 
+bool has_clusters(const Context& context) { return context.cuda->code_capability >= 90; }
+
 void launch_kernel(const Context& context, const void* kernel, const char* name, dim3 grid, dim3 block, size_t shared_bytes,
                    void* stream, void** arguments, Start start, uint32_t cluster) {
     const CurrentDevice current(*context.cuda);

@@ -19,6 +19,9 @@ enum class Start { AfterAll, WithPrevious };
 // reads what that kernel writes.
 Start overlapped_start(const Context& context);
 
+// Returns whether portable kernels may be launched in clusters: their code was compiled for compute capability 9.0 or later.
+bool has_clusters(const Context& context);
+
 // Launches a kernel on the context's device; `arguments` are the addresses of its arguments, `name` is for messages. So many
 // blocks make a cluster, where the kernel leaves it open.
 void launch_kernel(const Context& context, const void* kernel, const char* name, dim3 grid, dim3 block, size_t shared_bytes,

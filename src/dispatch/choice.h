@@ -9,6 +9,7 @@
 
 #include "core/context.h"
 #include "dispatch/explain.h"
+#include "dispatch/gathered.h"
 #include "dispatch/implementation.h"
 #include "dispatch/prepared.h"
 
@@ -33,7 +34,14 @@ extern const Verb<PadProblem> pad_groups, unpad_groups;
 extern const Verb<ConvertProblem> convert;
 extern const Verb<SwizzleProblem> swizzle_scales, unswizzle_scales;
 extern const Verb<GemmProblem> gemm, grouped_gemm;
+extern const Verb<RouteProblem> route;
+extern const Verb<CombineProblem> combine;
+extern const Verb<CombineBackwardProblem> combine_backward;
+extern const Verb<ActivateProblem> activate;
 }  // namespace verbs
+
+// Copies rows by index on the context's device.
+void gather_rows(const Context& context, const GatherProblem& problem, void* stream);
 
 // Loads what every implementation needs on the context's device; called when the context is created.
 void load_implementations(const Context& context);
@@ -61,6 +69,7 @@ struct Choice {
     Prepared prepared;
     std::array<Decline, kMostImplementations> declines;
     size_t decline_count = 0;
+    bool gathers = false;  // rows by index are gathered into memory first, since the implementation does not read them
 
     std::span<const Decline> declined() const { return {declines.data(), decline_count}; }
 };
@@ -78,17 +87,22 @@ inline std::vector<std::string> of_device(const Context& context, const std::vec
 
 // Asks the implementations of the context's device, the preferred one first, and returns the first that takes the problem.
 // Where a name is wanted, only the implementation of that name is asked, on any device, so that it can say why it declines.
+// `gathered` has the problem with its rows gathered, for implementations that do not read rows by index.
 template <class Problem>
-Choice<Problem> ask(const Verb<Problem>& verb, const Context& context, const Problem& problem, const Wanted& wanted) {
+Choice<Problem> ask(const Verb<Problem>& verb, const Context& context, const Problem& problem, const Wanted& wanted,
+                    const Gathered<Problem>& gathered) {
     Choice<Problem> choice;
     const auto consider = [&](const Implementation<Problem>& candidate) {
         if (choice.implementation) return;
         if (wanted.name.empty() ? !is_of_device(context, candidate.name) : wanted.name != candidate.name) return;
-        Prepared prepared = prepare(candidate, context, problem);
+        const bool reads = candidate.reads_by_index && candidate.reads_by_index(problem);
+        const bool gathers = gathered.any() && !reads;
+        Prepared prepared = prepare(candidate, context, gathers ? gathered.problem() : problem);
         if (!prepared.declines.empty()) {
             choice.declines[choice.decline_count++] = {candidate.name, prepared.declines};
         } else {
             choice.implementation = &candidate;
+            choice.gathers = gathers;
             choice.prepared = std::move(prepared);
         }
     };
@@ -97,6 +111,12 @@ Choice<Problem> ask(const Verb<Problem>& verb, const Context& context, const Pro
     for (size_t i = 0; i < verb.count; i++)
         if (verb.first[i] != preferred) consider(*verb.first[i]);
     return choice;
+}
+
+// Asks as above, without memory for rows that are gathered.
+template <class Problem>
+Choice<Problem> ask(const Verb<Problem>& verb, const Context& context, const Problem& problem, const Wanted& wanted) {
+    return ask(verb, context, problem, wanted, Gathered<Problem>(problem, nullptr));
 }
 
 // Throws UNSUPPORTED with every reason where none takes the problem.

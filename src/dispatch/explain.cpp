@@ -60,6 +60,10 @@ std::string detail_of(const GemmProblem& p) {
     return std::string(a_transposed ? " (T," : " (N,") + (b_transposed ? "T)" : "N)");
 }
 
+std::string detail_of(const RouteProblem& p) {
+    return format_text(" of %lld tokens to %d of %d experts each", (long long)p.tokens, p.choices, p.experts);
+}
+
 std::string note_of(const GemmProblem& p) {
     if (!p.b.across || p.b.scale_type == ScaleType::None) return "";
     return "reads b.rowwise transposed, since b declares no columnwise part";
@@ -69,6 +73,8 @@ std::string with_note(const std::string& reason, const std::string& note) {
     return reason + (reason.empty() || note.empty() ? "" : "; ") + note;
 }
 
+GroupedRows readable_groups(const Context& context, const ActivateProblem& p) { return readable_groups(context, p.quantize); }
+
 GroupedRows readable_groups(const Context& context, const AmaxProblem& p) { return readable_groups(context, p.quantize); }
 
 GroupedRows readable_groups(const Context& context, const GemmProblem& p) {
@@ -76,6 +82,11 @@ GroupedRows readable_groups(const Context& context, const GemmProblem& p) {
     GroupedRows readable{p.groups, p.group_rows};
     if (!context.is_cpu()) readable.groups.ends = p.host_ends;
     return readable;
+}
+
+std::string detail_of(const ActivateProblem& p) {
+    constexpr const char* names[] = {"", "swiglu", "geglu_erf", "geglu_tanh", "swiglu_clamped", "silu", "gelu_erf", "gelu_tanh", "squared_relu"};
+    return std::string(" ") + names[int32_t(p.quantize.source.activated.kind)];
 }
 
 std::string ungrouped_text(const GroupedRows& readable) {

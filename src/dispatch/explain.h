@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/context.h"
-#include "core/problem.h"
+#include "core/layer_problem.h"
 #include "dispatch/reason.h"
 
 namespace mxq {
@@ -55,7 +55,9 @@ template <class Problem>
 std::string detail_of(const Problem&) {
     return "";
 }
-std::string detail_of(const GemmProblem& problem);  // its transposes
+std::string detail_of(const GemmProblem& problem);   // its transposes
+std::string detail_of(const RouteProblem& problem);  // its tokens, choices and experts
+std::string detail_of(const ActivateProblem& problem);  // its activation
 
 // Returns the groups of a call with their ends in host memory, or none where the host cannot read the ends.
 template <class Problem>
@@ -64,6 +66,7 @@ GroupedRows readable_groups(const Context& context, const Problem& problem) {
         if (context.is_cpu()) return problem.grouped;
     return {};
 }
+GroupedRows readable_groups(const Context& context, const ActivateProblem& problem);
 GroupedRows readable_groups(const Context& context, const AmaxProblem& problem);
 GroupedRows readable_groups(const Context& context, const GemmProblem& problem);
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "core/error.h"
-#include "core/problem.h"
+#include "core/layer_gradients.h"
 #include "dispatch/reason.h"
 
 struct mxq_context_s;
@@ -37,6 +37,11 @@ struct Implementation {
     Addresses reads = Addresses::Dense;
     // Whether it takes MN-major operands of a product. Without it, dispatch declines them in the same way.
     bool reads_across = false;
+    // Returns whether it reads the rows by index of a problem that has some. Without it dispatch gathers them into memory first.
+    bool (*reads_by_index)(const Problem&) = nullptr;
+    // Returns whether the bits of each row of D depend on no other row of A. NULL: it cannot promise that, and dispatch declines
+    // for it where rows must be invariant. Then nothing else that it declines for may depend on the number of rows.
+    bool (*keeps_rows)(const Problem&) = nullptr;
 };
 
 using QuantizeImplementation = Implementation<QuantizeProblem>;
@@ -45,7 +50,15 @@ using AmaxImplementation = Implementation<AmaxProblem>;
 using PadImplementation = Implementation<PadProblem>;
 using ConvertImplementation = Implementation<ConvertProblem>;
 using SwizzleImplementation = Implementation<SwizzleProblem>;
+using ActivateImplementation = Implementation<ActivateProblem>;
 using GemmImplementation = Implementation<GemmProblem>;
+using RouteImplementation = Implementation<RouteProblem>;
+using GatherImplementation = Implementation<GatherProblem>;
+using CombineImplementation = Implementation<CombineProblem>;
+using CombineBackwardImplementation = Implementation<CombineBackwardProblem>;
+
+// For keeps_rows of those that always do.
+inline bool keeps_all_rows(const GemmProblem&) { return true; }
 
 // Returns why an implementation that always uses all SMs declines a product.
 inline Reason needs_no_limit(const GemmProblem& p) {

@@ -70,6 +70,7 @@ const GemmImplementation* const gemm_list[] = {
     &cuda::wgmma_bf16_sm90,   // BF16, NVFP4, and FP8 with ROW scales, with quantized weights
     &cuda::wgmma_plain_sm90,  // BF16 with BF16, F16 with F16
     &cuda::wgmma_fp8_transpose,  // FP8 with MN-major FP8, which a pass transposes
+    &cuda::weights_sm90,         // what is BF16, or becomes so, with FP8 weights with scales of 128
     &cuda::wgmma_blocks_sm90,    // FP8 with scales of 128 with BF16, MX and NVFP4
     &cuda::cublaslt_widen,       // MN-major MX, and weight gradients that are exact or with BF16: after dequantizing to BF16
     &cuda::wgmma_plain_widen,    // the same by a kernel of our own, and exact products of many rows
@@ -91,6 +92,7 @@ const GemmImplementation* const grouped_gemm_list[] = {
     &cuda::wgmma_fp8_sm90,  // MX: see preferred_gemm; FP8 with ROW scales, which cuBLASLt does not group
     &cuda::wgmma_bf16_sm90,
     &cuda::wgmma_fp8_transpose,
+    &cuda::weights_sm90,       // what is BF16, or becomes so, with FP8 weights with scales of 128
     &cuda::wgmma_blocks_sm90,  // FP8 with scales of 128 with BF16, MX and NVFP4
     &cuda::wgmma_plain_widen,  // as above, and NVFP4 and FP8 with ROW scales
     &cuda::cublaslt_grouped_widen,
@@ -100,6 +102,21 @@ const GemmImplementation* const grouped_gemm_list[] = {
     &cuda::mma_bf16_rows,       // up to 64 rows a group on average, with quantized weights
     &cuda::mma_bf16,
     &cpu::gemm,
+};
+
+const RouteImplementation* const route_list[] = {
+    &cuda::route,
+    &cpu::route,
+};
+
+const CombineImplementation* const combine_list[] = {
+    &cuda::combine,
+    &cpu::combine,
+};
+
+const CombineBackwardImplementation* const combine_backward_list[] = {
+    &cuda::combine_backward,
+    &cpu::combine_backward,
 };
 
 // Returns whether each K-major row of MXFP8 has one scale, so that rebasing changes no codes.
@@ -233,9 +250,17 @@ bool has_rows_for_wgmma_blocks(const GemmProblem& p) {
     return p.grouping == Grouping::Rows ? p.m > 24 * int64_t(std::max(p.groups.count, 1)) : p.m > 48;
 }
 
+// Returns whether weights_sm90, which decodes FP8 weights in registers, takes the place of both. Up to as many rows mma_bf16_rows
+// waits for memory alone.
+bool has_rows_for_weights(const GemmProblem& p) {
+    if (!has_scales_of_128(p.b) || p.b.element != Element::E4M3 || p.a.across || p.b.across) return false;
+    return p.grouping == Grouping::Rows ? p.m > 2 * int64_t(std::max(p.groups.count, 1)) : p.m > 8;
+}
+
 // Returns the implementation to ask before the list, or null for the order of the list. The first case that fits decides:
 //
-//     one operand alone has scales of 128     wgmma_blocks_sm90 for many rows, mma_bf16_rows for few
+//     rows must be invariant                  null
+//     one operand alone has scales of 128     weights_sm90 where it is B, else wgmma_blocks_sm90; mma_bf16_rows for few rows
 //     has_split_rows: up to 128, no groups    splitk_sm90
 //     has_few_rows                            mma_bf16_rows for the fewest rows, else skinny_sm90
 //     has_plain_groups                        wgmma_plain_sm90
@@ -269,7 +294,9 @@ bool has_rows_for_wgmma_blocks(const GemmProblem& p) {
 //     FP8                                              1373 | 1441          1051 | 1340         1314 | 1425
 const GemmImplementation* preferred_gemm(const Context& context, const GemmProblem& p) {
     constexpr int64_t tile_rows = 128, tile_columns = 192, enough_tiles = 256;
+    if (p.row_invariant) return nullptr;  // the cases below depend on the number of rows
     const bool is_hopper = cuda::compute_capability(context) == 90;  // on Blackwell cuBLASLt takes few rows of MX and NVFP4
+    if (mixes_scales_of_128(p) && is_hopper && has_rows_for_weights(p)) return &cuda::weights_sm90;
     if (mixes_scales_of_128(p))
         return is_hopper && has_rows_for_wgmma_blocks(p) ? &cuda::wgmma_blocks_sm90 : &cuda::mma_bf16_rows;
     if (has_split_rows(p)) return &cuda::splitk_sm90;
@@ -284,6 +311,13 @@ const GemmImplementation* preferred_gemm(const Context& context, const GemmProbl
     if (!has_kept_lines(p.b) || (has_kept_lines(p.a) && p.grouping == Grouping::None)) return nullptr;
     return tiles >= enough_tiles ? &cuda::wgmma_fp8_sm90 : nullptr;
 }
+
+const ActivateImplementation* const activate_list[] = {
+    &cuda::activate,           // to plain numbers
+    &cuda::activate_tile,      // to codes of 8 and 6 bits with scales of blocks: tiles of 128x128 in registers
+    &cuda::activate_quantize,  // to every other format: F32 in the workspace, then quantize
+    &cpu::activate,
+};
 
 template <class Problem, size_t count>
 constexpr Verb<Problem> as_verb(const char* name, const Implementation<Problem>* const (&list)[count],
@@ -306,6 +340,10 @@ constinit const Verb<SwizzleProblem> swizzle_scales = as_verb("swizzle_scales", 
 constinit const Verb<SwizzleProblem> unswizzle_scales = as_verb("unswizzle_scales", swizzle_list);
 constinit const Verb<GemmProblem> gemm = as_verb("gemm", gemm_list, preferred_gemm);
 constinit const Verb<GemmProblem> grouped_gemm = as_verb("grouped_gemm", grouped_gemm_list, preferred_gemm);
+constinit const Verb<RouteProblem> route = as_verb("route", route_list);
+constinit const Verb<CombineProblem> combine = as_verb("combine", combine_list);
+constinit const Verb<CombineBackwardProblem> combine_backward = as_verb("combine_backward", combine_backward_list);
+constinit const Verb<ActivateProblem> activate = as_verb("activate", activate_list);
 }  // namespace verbs
 
 namespace {
@@ -324,11 +362,20 @@ void each_verb(const Look& look) {
     look(verbs::unpad_groups);
     look(verbs::gemm);
     look(verbs::grouped_gemm);
+    look(verbs::route);
+    look(verbs::combine);
+    look(verbs::combine_backward);
+    look(verbs::activate);
 }
 
 }  // namespace
 
+void gather_rows(const Context& context, const GatherProblem& problem, void* stream) {
+    (context.is_cpu() ? cpu::gather_rows : cuda::gather_rows).run(context, problem, {nullptr, stream});
+}
+
 void load_implementations(const Context& context) {
+    if (context.is_cuda()) cuda::gather_rows.load(context);
     each_verb([&](const auto& verb) {
         for (size_t i = 0; i < verb.count; i++)
             if (verb.first[i]->load) verb.first[i]->load(context);

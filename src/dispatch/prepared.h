@@ -29,6 +29,8 @@ Prepared prepare(const Implementation<Problem>& candidate, const Context& contex
     if (Reason reason = needs_nearer(addresses_of(problem), candidate.reads); !reason.empty()) return {reason, 0, nullptr};
     if (reads_across(problem) && !candidate.reads_across)
         return {"needs K-major operands, found an MN-major one", 0, nullptr};
+    if (is_row_invariant(problem) && !(candidate.keeps_rows && candidate.keeps_rows(problem)))
+        return {"cannot promise the same bits for a row whatever the others are", 0, nullptr};
     if (candidate.prepare) return candidate.prepare(context, problem);
     Prepared prepared{candidate.declines(context, problem), 0, nullptr};
     if (prepared.declines.empty() && candidate.workspace_bytes)

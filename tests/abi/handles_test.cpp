@@ -125,6 +125,7 @@ TEST_CASE("handles: every function refuses a NULL one by name") {
         {"options", [] { return mxq_gemm_options_set_bias(nullptr, 0, nullptr, 0); }},
         {"options", [] { return mxq_gemm_options_set_exact_products(nullptr, 1); }},
         {"options", [] { return mxq_gemm_options_set_sm_count(nullptr, 1); }},
+        {"options", [] { return mxq_gemm_options_set_row_invariant(nullptr, 1); }},
         {"options", [] { return mxq_context_options_set_cublaslt_path(nullptr, ""); }},
         {"tensor", [] { return mxq_tensor_set_host_ends(nullptr, nullptr, 0); }},
     };
@@ -133,7 +134,7 @@ TEST_CASE("handles: every function refuses a NULL one by name") {
         MXQ_REFUSED(call(), invalid, name, "NULL", "expected");
         ++ran;
     }
-    CHECK(ran == 24);
+    CHECK(ran == 25);
 }
 
 // Every place of a handle gets one of another kind, which a language without types lets pass.

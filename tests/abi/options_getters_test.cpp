@@ -142,6 +142,7 @@ TEST_CASE("getters of options: gemm, first as they are by default", "[cpu]") {
     CHECK(bias() == std::tuple<int32_t, const void*, uint64_t>(0, nullptr, 0));
     CHECK(value(mxq_gemm_options_get_exact_products, options) == 0);
     CHECK(value(mxq_gemm_options_get_sm_count, options) == 0);
+    CHECK(value(mxq_gemm_options_get_row_invariant, options) == 0);
     CHECK(text(mxq_gemm_options_get_implementation, options) == "");
 
     const float numbers[3] = {};
@@ -154,6 +155,7 @@ TEST_CASE("getters of options: gemm, first as they are by default", "[cpu]") {
     ok(mxq_gemm_options_set_bias(options, MXQ_FORMAT_F32, numbers, 12));
     ok(mxq_gemm_options_set_exact_products(options, 1));
     ok(mxq_gemm_options_set_sm_count(options, 5));
+    ok(mxq_gemm_options_set_row_invariant(options, 1));
     ok(mxq_gemm_options_set_implementation(options, "mma_bf16"));
     CHECK(transposes() == std::pair(MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N));
     CHECK(value(mxq_gemm_options_get_alpha, options) == 2);
@@ -162,6 +164,7 @@ TEST_CASE("getters of options: gemm, first as they are by default", "[cpu]") {
     CHECK(bias() == std::tuple<int32_t, const void*, uint64_t>(MXQ_FORMAT_F32, numbers, 12));
     CHECK(value(mxq_gemm_options_get_exact_products, options) == 1);
     CHECK(value(mxq_gemm_options_get_sm_count, options) == 5);
+    CHECK(value(mxq_gemm_options_get_row_invariant, options) == 1);
     CHECK(text(mxq_gemm_options_get_implementation, options) == "mma_bf16");
 }
 
@@ -199,6 +202,7 @@ TEST_CASE("getters of options: outputs may be NULL, and other handles are refuse
                             of_gemm([](auto* o) { return mxq_gemm_options_get_bias(o, nullptr, nullptr, nullptr); }),
                             of_gemm([](auto* o) { return mxq_gemm_options_get_exact_products(o, nullptr); }),
                             of_gemm([](auto* o) { return mxq_gemm_options_get_sm_count(o, nullptr); }),
+                            of_gemm([](auto* o) { return mxq_gemm_options_get_row_invariant(o, nullptr); }),
                             of_gemm([](auto* o) { return mxq_gemm_options_get_implementation(o, nullptr); })};
     int ran = 0;
     const auto check = [&](const Get& get, void* right, void* wrong) {
@@ -213,5 +217,5 @@ TEST_CASE("getters of options: outputs may be NULL, and other handles are refuse
     for (const Get& get : of_contexts) check(get, c, q);
     for (const Get& get : of_quantizes) check(get, q, g);
     for (const Get& get : of_gemms) check(get, g, c);
-    CHECK(ran == 22);
+    CHECK(ran == 23);
 }

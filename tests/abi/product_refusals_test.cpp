@@ -182,6 +182,7 @@ MXQ_EACH_DEVICE("refusals: alpha, beta, bias") {
         MXQ_REFUSED(mxq_gemm_options_set_bias(twice, format, nullptr, 256), MXQ_STATUS_INVALID_ARGUMENT,
                     "bias is NULL with 256 bytes", "was it allocated?");
     for (int32_t bad : {-1, 2}) MXQ_REFUSED(mxq_gemm_options_set_exact_products(twice, bad), MXQ_STATUS_INVALID_ARGUMENT, "exact", std::to_string(bad));
+    for (int32_t bad : {-1, 2}) MXQ_REFUSED(mxq_gemm_options_set_row_invariant(twice, bad), MXQ_STATUS_INVALID_ARGUMENT, "row_invariant", std::to_string(bad));
     for (int32_t bad : {-1, 1025}) MXQ_REFUSED(mxq_gemm_options_set_sm_count(twice, bad), MXQ_STATUS_INVALID_ARGUMENT, "count is " + std::to_string(bad), "1 to 1024");
     CHECK(f.untouched());
     CHECK(numbers.untouched());

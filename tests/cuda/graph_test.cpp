@@ -7,61 +7,16 @@ TEST_CASE("graph: every verb captured and replayed", "[cuda]") { MXQ_SKIP("a bui
 #else
 
 #include "../verbs/product.h"
+#include "graph.h"
 #include "graph_calls.h"
 
 #include <iterator>
 
 using testing::Bytes;
+using testing::cuda_ok;
+using testing::Graph;
 using testing::ok;
-
-namespace {
-
-void cuda_ok(cudaError_t error) {
-    if (error != cudaSuccess) throw std::runtime_error(cudaGetErrorString(error));
-}
-
-struct Stream {
-    Stream() { cuda_ok(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking)); }
-    ~Stream() { cudaStreamDestroy(handle); }
-    cudaStream_t handle = nullptr;
-};
-
-// Captures what `enqueue` does; replays it as often as asked.
-class Graph {
-public:
-    template <class Enqueue>
-    Graph(Stream& stream, Enqueue enqueue) : stream_(stream) {
-        cuda_ok(cudaStreamBeginCapture(stream.handle, cudaStreamCaptureModeGlobal));
-        try {
-            enqueue();
-        } catch (...) {
-            cudaStreamEndCapture(stream.handle, &graph_);
-            throw;
-        }
-        cuda_ok(cudaStreamEndCapture(stream.handle, &graph_));
-        cuda_ok(cudaGraphInstantiate(&executable_, graph_, 0));
-    }
-    size_t nodes() const {
-        size_t count = 0;
-        cuda_ok(cudaGraphGetNodes(graph_, nullptr, &count));
-        return count;
-    }
-    ~Graph() {
-        cudaGraphExecDestroy(executable_);
-        cudaGraphDestroy(graph_);
-    }
-    void replay() {
-        cuda_ok(cudaGraphLaunch(executable_, stream_.handle));
-        cuda_ok(cudaStreamSynchronize(stream_.handle));
-    }
-
-private:
-    Stream& stream_;
-    cudaGraph_t graph_ = nullptr;
-    cudaGraphExec_t executable_ = nullptr;
-};
-
-}  // namespace
+using testing::Stream;
 
 // Conversions write the same bytes everywhere, so those of the CPU are expected; of products, those of a call without a
 // capture.

@@ -4,6 +4,7 @@
 // Products multiply small integers that every format holds exactly, under scales that are powers of two: whatever the order of
 // the sums, nothing is rounded before D, so that products too have one right answer in bits.
 #include "../formats.h"
+#include "../verbs/routing.h"
 #include "dispatch/choice.h"
 
 #include <functional>
@@ -63,12 +64,17 @@ struct Scene {
             Bytes bytes = part->bytes();
             all.insert(all.end(), bytes.begin(), bytes.end());
         }
+        if (routing) {
+            const Bytes bytes = routing->written();
+            all.insert(all.end(), bytes.begin(), bytes.end());
+        }
         return all;
     }
 
     testing::Device& device;
     testing::Tensor in, second, out;  // second: B of a product
     std::unique_ptr<testing::Options> of_format;
+    std::unique_ptr<testing::DeviceRouting> routing;
 
 private:
     testing::Tensor grouped(testing::Tensor tensor, int64_t alignment) {
@@ -258,6 +264,89 @@ void add_pad(Problems& problems, const oracle::Spec& spec) {
     }
 }
 
+// Returns a call of activate. Its options are made for each call, since they copy those of quantize.
+Problem activation(const std::string& text, int32_t kind, std::function<void(Scene&)> set_up) {
+    using Options = testing::Handle<mxq_activate_options, mxq_activate_options_destroy>;
+    const auto options_of = [kind](Scene& scene, const std::string& name) {
+        Options options;
+        ok(mxq_activate_options_create(options.out()));
+        ok(mxq_activate_options_set_activation(options, kind));
+        if (scene.of_format) ok(mxq_activate_options_set_quantize_options(options, *scene.of_format));
+        ok(mxq_activate_options_set_implementation(options, name.c_str()));
+        return options;
+    };
+    return {text, std::move(set_up),
+            [=](Scene& s, const std::string& name, mxq_plan** plan) {
+                return mxq_activate_query(s.device.context, options_of(s, name), s.in, s.out, plan);
+            },
+            [=](Scene& s, const std::string& name, void* workspace, uint64_t bytes) {
+                return mxq_activate(s.device.context, options_of(s, name), s.in, s.out, workspace, bytes, nullptr);
+            }};
+}
+
+void add_activate(Problems& problems, const oracle::Spec& spec) {
+    for (int32_t parts = MXQ_PART_ROWWISE; parts <= both_parts; ++parts)
+        for (int64_t group_of : {0, 32})
+            for (const testing::Dims& dims : sizes) {
+                const testing::Dims in_dims{std::nullopt, dims.rows, 2 * dims.cols};
+                Bytes x = oracle::store(MXQ_FORMAT_BF16, values_of(in_dims));
+                const int32_t kind = 1 + static_cast<int32_t>(problems["activate"].size() % 4);
+                problems["activate"].push_back(activation(testing::describe(spec), kind, [=](Scene& s) {
+                    s.in = s.plain_in(MXQ_FORMAT_BF16, in_dims, x);
+                    s.out = s.quantized_out(spec, dims, false, parts, testing::is_nvfp4(spec), group_of);
+                    s.of_format = std::make_unique<testing::Options>(s.device, spec);
+                }));
+            }
+}
+
+Problems activations() {
+    Problems problems;
+    for (const oracle::Spec& spec : testing::all_formats()) add_activate(problems, spec);
+    for (int32_t from : cases::plain_formats)
+        for (int32_t to : cases::plain_formats)
+            for (int32_t kind = MXQ_ACTIVATION_SWIGLU; kind <= MXQ_ACTIVATION_SQUARED_RELU; ++kind)
+                for (const testing::Dims& dims : sizes) {
+                    const testing::Dims in_dims{std::nullopt, dims.rows, (kind < MXQ_ACTIVATION_SILU ? 2 : 1) * dims.cols};
+                    Bytes x = oracle::store(from, values_of(in_dims));
+                    problems["activate"].push_back(activation("", kind, [=](Scene& s) {
+                        s.in = s.plain_in(from, in_dims, x);
+                        s.out = s.plain_out(to, dims);
+                    }));
+                }
+    return problems;
+}
+
+// ---- The expert layer ----------------------------------------------------------------------------------------------------
+
+void add_route(Problems& problems, const testing::Choices& choices, int32_t id_type) {
+    const auto named = [](Scene& s, const std::string& name) {
+        ok(mxq_quantize_options_set_implementation(s.options(), name.c_str()));
+        return s.options();
+    };
+    problems["route"].push_back(
+        {"", [=](Scene& s) { s.routing = std::make_unique<testing::DeviceRouting>(s.device, choices, id_type); },
+         [=](Scene& s, const std::string& name, mxq_plan** plan) {
+             return mxq_route_query(s.device.context, named(s, name), s.routing->handle, plan);
+         },
+         [=](Scene& s, const std::string& name, void* workspace, uint64_t bytes) {
+             return mxq_route(s.device.context, named(s, name), s.routing->handle, workspace, bytes, nullptr);
+         }});
+    const Bytes rows = oracle::store(MXQ_FORMAT_BF16, cases::values(cases::Values::normal, choices.rows() * 96, 3));
+    problems["combine"].push_back(
+        {"", [=](Scene& s) {
+             s.routing = std::make_unique<testing::DeviceRouting>(s.device, choices, id_type);
+             ok(s.routing->route());
+             s.in = s.plain_in(MXQ_FORMAT_BF16, {std::nullopt, choices.rows(), 96}, rows);
+             s.out = s.plain_out(MXQ_FORMAT_F32, {std::nullopt, choices.tokens, 96});
+         },
+         [=](Scene& s, const std::string& name, mxq_plan** plan) {
+             return mxq_combine_query(s.device.context, named(s, name), s.routing->handle, s.in, nullptr, s.out, plan);
+         },
+         [=](Scene& s, const std::string& name, void* workspace, uint64_t bytes) {
+             return mxq_combine(s.device.context, named(s, name), s.routing->handle, s.in, nullptr, s.out, workspace, bytes, nullptr);
+         }});
+}
+
 // ---- Products ------------------------------------------------------------------------------------------------------------
 
 // -3 .. 3, all of them among any seven neighbours of a row or a column, so that every block has a 3.
@@ -376,6 +465,8 @@ Problems other_conversions() {
         add_pad(to, spec);
     });
     add_convert(problems);
+    add_route(problems, testing::draw_choices(100, 4, 32, testing::Draw::uniform, 1), MXQ_TYPE_INT32);
+    add_route(problems, testing::draw_choices(3000, 3, 40, testing::Draw::with_dropped, 2), MXQ_TYPE_INT64);
     return problems;
 }
 
@@ -477,7 +568,7 @@ int try_verbs(testing::Device& device, const Problems& all) {
     return verbs;
 }
 
-constexpr int other_verbs = 7;
+constexpr int other_verbs = 9;
 
 }  // namespace
 
@@ -492,6 +583,9 @@ MXQ_EACH_DEVICE("dispatch: every implementation of requantize by its name") {
 MXQ_EACH_DEVICE("dispatch: every implementation of the other conversions by its name") {
     CHECK(try_verbs(device, other_conversions()) == other_verbs);
 }
+MXQ_EACH_DEVICE("dispatch: every implementation of activate by its name") {
+    CHECK(try_verbs(device, activations()) == 1);
+}
 MXQ_EACH_DEVICE("dispatch: every implementation of gemm by its name") {
     CHECK(try_verbs(device, products(add_gemm, add_gemm_across)) == 1);
 }
@@ -499,4 +593,4 @@ MXQ_EACH_DEVICE("dispatch: every implementation of grouped_gemm by its name") {
     CHECK(try_verbs(device, products(add_grouped_gemm, add_grouped_gemm_across)) == 1);
 }
 
-TEST_CASE("dispatch: no verb is left out of the cases by name") { CHECK(mxq::verb_table().size() == 4 + other_verbs); }
+TEST_CASE("dispatch: no verb is left out of the cases by name") { CHECK(mxq::verb_table().size() == 5 + other_verbs); }

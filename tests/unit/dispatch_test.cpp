@@ -93,6 +93,7 @@ TEST_CASE("dispatch: in the lists, better implementations stand before those tha
         {"quantize", "quantize_columns", "quantize_tile"},
         {"quantize", "quantize_groups", "quantize_tile"},
         {"quantize", "quantize_tile", "quantize_fp4"},
+        {"activate", "activate_tile", "activate_quantize"},
         {"requantize", "requantize_transpose", "requantize_codes"},
         {"requantize", "requantize_codes", "requantize_values"},
         {"requantize", "requantize_values", "quantize_fp4"},
@@ -111,9 +112,11 @@ TEST_CASE("dispatch: in the lists, better implementations stand before those tha
         {"gemm", "mma_bf16_widen", "mma_bf16"},
         {"gemm", "mma_bf16_transpose", "mma_bf16"},
         {"gemm", "mma_bf16_rows", "mma_bf16"},
+        {"gemm", "weights_sm90", "wgmma_blocks_sm90"},
         {"gemm", "wgmma_blocks_sm90", "mma_bf16_transpose"},
         {"gemm", "wgmma_blocks_sm90", "mma_bf16"},
         {"grouped_gemm", "mma_bf16_rows", "mma_bf16"},
+        {"grouped_gemm", "weights_sm90", "wgmma_blocks_sm90"},
         {"grouped_gemm", "wgmma_blocks_sm90", "mma_bf16_transpose"},
         {"grouped_gemm", "wgmma_blocks_sm90", "mma_bf16"},
         {"grouped_gemm", "cublaslt_grouped", "cublaslt_grouped_swizzle"},
@@ -148,7 +151,7 @@ TEST_CASE("dispatch: in the lists, better implementations stand before those tha
         CHECK(place(order, order.better) < place(order, order.worse));
         ++compared;
     }
-    CHECK(compared == 47);
+    CHECK(compared == 48);
     for (const auto& [name, list] : lists) CHECK(list.back() == "cpu");
 }
 

@@ -217,6 +217,52 @@ const MXQ_BOUND_REBASED = mxq_bound(3)
 const MXQ_BOUND_REBASED_GUARDED = mxq_bound(4)
 # products of two codes are exact; not measured: how FP8 and FP4 tensor cores sum
 const MXQ_BOUND_BLACKWELL_TENSOR_CORES = mxq_bound(5)
+# What stands between the two products of a feed-forward layer. g is the gate and u is `up`, each with its bias; sigmoid(x) is
+# 1 / (1 + e^-x). docs/numerics.md has each step and what NaN, infinities and -0 give. Since 0.3.
+const mxq_activation = Int32
+# default: g sigmoid(g) u. Since 0.3
+const MXQ_ACTIVATION_SWIGLU = mxq_activation(1)
+# g (1 + erf(g / sqrt 2)) / 2 u. Since 0.3
+const MXQ_ACTIVATION_GEGLU_ERF = mxq_activation(2)
+# g (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3))) / 2 u. Since 0.3
+const MXQ_ACTIVATION_GEGLU_TANH = mxq_activation(3)
+# g sigmoid(alpha g) (u + addend), with g at most limit, u within +-limit. Since 0.3
+const MXQ_ACTIVATION_SWIGLU_CLAMPED = mxq_activation(4)
+# without a gate: x sigmoid(x). Since 0.3
+const MXQ_ACTIVATION_SILU = mxq_activation(5)
+# without a gate: x (1 + erf(x / sqrt 2)) / 2. Since 0.3
+const MXQ_ACTIVATION_GELU_ERF = mxq_activation(6)
+# without a gate: x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2. Since 0.3
+const MXQ_ACTIVATION_GELU_TANH = mxq_activation(7)
+# without a gate: max(x, 0)^2. Since 0.3
+const MXQ_ACTIVATION_SQUARED_RELU = mxq_activation(8)
+# Which columns of a row of 2 I are gates, and which are `up`. Since 0.3.
+const mxq_gate_layout = Int32
+# default: I gates, then I ups. Since 0.3
+const MXQ_GATE_LAYOUT_GATE_UP = mxq_gate_layout(1)
+# I ups, then I gates. Since 0.3
+const MXQ_GATE_LAYOUT_UP_GATE = mxq_gate_layout(2)
+# gate, up, gate, up, ..., as gpt-oss has them. Since 0.3
+const MXQ_GATE_LAYOUT_INTERLEAVED_GATE_UP = mxq_gate_layout(3)
+# up, gate, up, gate, ... Since 0.3
+const MXQ_GATE_LAYOUT_INTERLEAVED_UP_GATE = mxq_gate_layout(4)
+# Options of activate, each at its default until it is set. NULL means defaults: SwiGLU, the gates first. Options that mean
+# nothing to a call are refused (INVALID_ARGUMENT): a gate layout or a clamp of an activation that has none, options of
+# quantize where out is plain or that mean nothing to its format. Since 0.3.
+mutable struct mxq_activate_options end
+# A descriptor of one routing: each of T tokens chooses k of E experts. It owns no memory. Letters: T tokens, k choices, S
+# = T * k. Choice j of token t has the number t * k + j. mxq_route computes, all int32 but the last:
+#
+#     ends          (experts of this rank)   one past the last row of each expert: groups for mxq_tensor_set_groups
+#     row_tokens    (S)                      the token of each row; -1 for rows past the last end
+#     choice_rows   (T, k)                   the row of each choice; -1 for a choice that is dropped
+#     row_weights   (S), F32                 the weight of each row, where weights are set; 0 for rows past the last end
+#
+# Rows are sorted by expert, and rows of an expert by the number of their choice. Since 0.3.
+mutable struct mxq_routing end
+# Options of mxq_expert_layer, each at its default until it is set. What setters get is copied, but the memory that it
+# points to. Since 0.3.
+mutable struct mxq_expert_layer_options end
 
 @doc raw"""
 Version of the loaded library as major * 10000 + minor * 100 + patch (0.2.0 is 200).
@@ -876,6 +922,14 @@ keep to it declines; cuBLASLt takes it as the target of its choice. A CPU contex
 mxq_gemm_options_set_sm_count(options, count) = @ccall libmxq.mxq_gemm_options_set_sm_count(options::Ptr{mxq_gemm_options}, count::Int32)::mxq_status
 
 @doc raw"""
+1: the bits of a row of D depend on that row of op(A) and its scales, on B, N, K, formats, layouts and options alone: not on
+other rows, their number, groups, sm_count, streams or graphs (docs/numerics.md). It holds on one chip with one version of
+the library. Implementations that cannot promise it decline, and the choice among the others does not depend on rows.
+Groups along the contraction refuse it (UNSUPPORTED), since their sums run over rows. 0 (default): the fastest. Since 0.3.
+"""
+mxq_gemm_options_set_row_invariant(options, row_invariant) = @ccall libmxq.mxq_gemm_options_set_row_invariant(options::Ptr{mxq_gemm_options}, row_invariant::Int32)::mxq_status
+
+@doc raw"""
 Makes the product take the implementation of this name or fail, as mxq_quantize_options_set_implementation does.
 """
 mxq_gemm_options_set_implementation(options, name) = @ccall libmxq.mxq_gemm_options_set_implementation(options::Ptr{mxq_gemm_options}, name::Cstring)::mxq_status
@@ -920,6 +974,11 @@ mxq_gemm_options_get_sm_count(options, count) = @ccall libmxq.mxq_gemm_options_g
 See `mxq_gemm_options_get_transpose`.
 """
 mxq_gemm_options_get_implementation(options, name) = @ccall libmxq.mxq_gemm_options_get_implementation(options::Ptr{mxq_gemm_options}, name::Ptr{Cstring})::mxq_status
+
+@doc raw"""
+Since 0.3.
+"""
+mxq_gemm_options_get_row_invariant(options, row_invariant) = @ccall libmxq.mxq_gemm_options_get_row_invariant(options::Ptr{mxq_gemm_options}, row_invariant::Ptr{Int32})::mxq_status
 
 @doc raw"""
 Name of the implementation that would run; on CUDA its kernel and its source file have the same name. Lives as long as the
@@ -1141,3 +1200,421 @@ mxq_grouped_gemm(context, options, a, b, d, workspace, workspace_bytes, stream) 
 See `mxq_grouped_gemm`.
 """
 mxq_grouped_gemm_query(context, options, a, b, d, plan) = @ccall libmxq.mxq_grouped_gemm_query(context::Ptr{mxq_context}, options::Ptr{mxq_gemm_options}, a::Ptr{mxq_tensor}, b::Ptr{mxq_tensor}, d::Ptr{mxq_tensor}, plan::Ptr{Ptr{mxq_plan}})::mxq_status
+
+@doc raw"""
+Since 0.3.
+"""
+mxq_activate_options_create(out) = @ccall libmxq.mxq_activate_options_create(out::Ptr{Ptr{mxq_activate_options}})::mxq_status
+
+@doc raw"""
+Since 0.3.
+"""
+mxq_activate_options_destroy(options) = @ccall libmxq.mxq_activate_options_destroy(options::Ptr{mxq_activate_options})::Cvoid
+
+@doc raw"""
+MXQ_ACTIVATION_*. Since 0.3.
+"""
+mxq_activate_options_set_activation(options, activation) = @ccall libmxq.mxq_activate_options_set_activation(options::Ptr{mxq_activate_options}, activation::mxq_activation)::mxq_status
+
+@doc raw"""
+MXQ_GATE_LAYOUT_*. Since 0.3.
+"""
+mxq_activate_options_set_gate_layout(options, layout) = @ccall libmxq.mxq_activate_options_set_gate_layout(options::Ptr{mxq_activate_options}, layout::mxq_gate_layout)::mxq_status
+
+@doc raw"""
+The numbers of SWIGLU_CLAMPED. By default they are those of gpt-oss: 1.702, 7 and 1. alpha and addend are finite, limit is
+above 0 and may be infinite. Since 0.3.
+"""
+mxq_activate_options_set_clamp(options, alpha, limit, addend) = @ccall libmxq.mxq_activate_options_set_clamp(options::Ptr{mxq_activate_options}, alpha::Cfloat, limit::Cfloat, addend::Cfloat)::mxq_status
+
+@doc raw"""
+A bias: one number for each column of in, added to all rows; with experts or groups (experts, columns of in), one bias for
+each. They are of MXQ_FORMAT_F32, F16 or BF16, whatever in is, in memory of the context's device. Format 0 with NULL: no bias
+(default). Since 0.3.
+"""
+mxq_activate_options_set_bias(options, format, bias, bytes) = @ccall libmxq.mxq_activate_options_set_bias(options::Ptr{mxq_activate_options}, format::mxq_format, bias::Ptr{Cvoid}, bytes::UInt64)::mxq_status
+
+@doc raw"""
+A factor for each row of the result, such as a router's weight: one number for each row of in, of all experts, of
+MXQ_FORMAT_F32, F16 or BF16, in memory of the context's device. Format 0 with NULL: none (default). Since 0.3.
+"""
+mxq_activate_options_set_row_weights(options, format, weights, bytes) = @ccall libmxq.mxq_activate_options_set_row_weights(options::Ptr{mxq_activate_options}, format::mxq_format, weights::Ptr{Cvoid}, bytes::UInt64)::mxq_status
+
+@doc raw"""
+How a quantized result is quantized: all options of mxq_quantize, but an implementation, which has a setter of its own. They
+are copied. NULL (default): the defaults. Since 0.3.
+"""
+mxq_activate_options_set_quantize_options(options, quantize) = @ccall libmxq.mxq_activate_options_set_quantize_options(options::Ptr{mxq_activate_options}, quantize::Ptr{mxq_quantize_options})::mxq_status
+
+@doc raw"""
+Makes the verb take the implementation of this name or fail. NULL or "" (default): the best one, or that of MXQ_IMPL.
+Since 0.3.
+"""
+mxq_activate_options_set_implementation(options, name) = @ccall libmxq.mxq_activate_options_set_implementation(options::Ptr{mxq_activate_options}, name::Cstring)::mxq_status
+
+@doc raw"""
+Return what was set, or the default, like the getters of a context's options. Pointers that are not set are NULL with 0
+bytes. Since 0.3.
+"""
+mxq_activate_options_get_activation(options, activation) = @ccall libmxq.mxq_activate_options_get_activation(options::Ptr{mxq_activate_options}, activation::Ptr{mxq_activation})::mxq_status
+
+@doc raw"""
+See `mxq_activate_options_get_activation`.
+"""
+mxq_activate_options_get_gate_layout(options, layout) = @ccall libmxq.mxq_activate_options_get_gate_layout(options::Ptr{mxq_activate_options}, layout::Ptr{mxq_gate_layout})::mxq_status
+
+@doc raw"""
+See `mxq_activate_options_get_activation`.
+"""
+mxq_activate_options_get_clamp(options, alpha, limit, addend) = @ccall libmxq.mxq_activate_options_get_clamp(options::Ptr{mxq_activate_options}, alpha::Ptr{Cfloat}, limit::Ptr{Cfloat}, addend::Ptr{Cfloat})::mxq_status
+
+@doc raw"""
+See `mxq_activate_options_get_activation`.
+"""
+mxq_activate_options_get_bias(options, format, bias, bytes) = @ccall libmxq.mxq_activate_options_get_bias(options::Ptr{mxq_activate_options}, format::Ptr{mxq_format}, bias::Ptr{Ptr{Cvoid}}, bytes::Ptr{UInt64})::mxq_status
+
+@doc raw"""
+See `mxq_activate_options_get_activation`.
+"""
+mxq_activate_options_get_row_weights(options, format, weights, bytes) = @ccall libmxq.mxq_activate_options_get_row_weights(options::Ptr{mxq_activate_options}, format::Ptr{mxq_format}, weights::Ptr{Ptr{Cvoid}}, bytes::Ptr{UInt64})::mxq_status
+
+@doc raw"""
+Copies the options to `quantize`, which the caller has created. Since 0.3.
+"""
+mxq_activate_options_get_quantize_options(options, quantize) = @ccall libmxq.mxq_activate_options_get_quantize_options(options::Ptr{mxq_activate_options}, quantize::Ptr{mxq_quantize_options})::mxq_status
+
+@doc raw"""
+Since 0.3.
+"""
+mxq_activate_options_get_implementation(options, name) = @ccall libmxq.mxq_activate_options_get_implementation(options::Ptr{mxq_activate_options}, name::Ptr{Cstring})::mxq_status
+
+@doc raw"""
+Activates in (F32, F16, BF16) and stores the result in out, which has the same rows: plain numbers, or every declared part of
+a quantized tensor, from one read of in on the CPU, and on CUDA where a plan names activate or activate_tile. in is (S, 2 I)
+and out (S, I), or both are (S, I) for activations without a gate; experts are a first dimension of both. An element is
+computed in fp32 and rounded once: by quantize as mxq_quantize rounds an F32 input, or to out's type as mxq_convert does.
+With groups, which in, out or both may have, each has its own bias; rows of in and of a plain out have no padding (UNSUPPORTED
+otherwise), and rows past the last end are neither read nor written. A NaN stays in its element, or in what shares its scale.
+Concurrent calls and graphs are as for all verbs. CUDA declines lists of experts. Since 0.3.
+"""
+mxq_activate(context, options, input, out, workspace, workspace_bytes, stream) = @ccall libmxq.mxq_activate(context::Ptr{mxq_context}, options::Ptr{mxq_activate_options}, input::Ptr{mxq_tensor}, out::Ptr{mxq_tensor}, workspace::Ptr{Cvoid}, workspace_bytes::UInt64, stream::Ptr{Cvoid})::mxq_status
+
+@doc raw"""
+Since 0.3.
+"""
+mxq_activate_query(context, options, input, out, plan) = @ccall libmxq.mxq_activate_query(context::Ptr{mxq_context}, options::Ptr{mxq_activate_options}, input::Ptr{mxq_tensor}, out::Ptr{mxq_tensor}, plan::Ptr{Ptr{mxq_plan}})::mxq_status
+
+@doc raw"""
+A descriptor for `tokens` (0 or more) with `choices` of `experts` each. choices is 1 or more, experts 1 to
+MXQ_MAX_GROUPS, and tokens * choices at most MXQ_MAX_DIM. On failure *out is NULL. Since 0.3.
+"""
+mxq_routing_create(tokens, choices, experts, out) = @ccall libmxq.mxq_routing_create(tokens::Int64, choices::Int32, experts::Int32, out::Ptr{Ptr{mxq_routing}})::mxq_status
+
+@doc raw"""
+See `mxq_routing_create`.
+"""
+mxq_routing_destroy(routing) = @ccall libmxq.mxq_routing_destroy(routing::Ptr{mxq_routing})::Cvoid
+
+@doc raw"""
+The expert of each choice, (T, k), in memory of the context's device; `bytes` is exactly their size. -1 drops a choice. A
+CPU context refuses other numbers below 0, or experts and more; CUDA drops and counts them (mxq_routing_set_dropped). An
+expert that a token chooses twice gets two rows. NULL with 0 bytes clears them. Since 0.3.
+"""
+mxq_routing_set_ids(routing, ids, bytes, kind) = @ccall libmxq.mxq_routing_set_ids(routing::Ptr{mxq_routing}, ids::Ptr{Cvoid}, bytes::UInt64, kind::mxq_type)::mxq_status
+
+@doc raw"""
+The weight of each choice, (T, k), F32 or BF16, in memory of the context's device; `bytes` is exactly their size. Format
+0 with NULL (default): none, which mxq_combine takes for weights of 1. Since 0.3.
+"""
+mxq_routing_set_weights(routing, format, weights, bytes) = @ccall libmxq.mxq_routing_set_weights(routing::Ptr{mxq_routing}, format::mxq_format, weights::Ptr{Cvoid}, bytes::UInt64)::mxq_status
+
+@doc raw"""
+The experts of this rank, `count` (1 or more) from `first` on; choices of others are dropped. Default: all, with 0 and 0.
+`ends` has `count` numbers. Refused where the memory that was set is then too small, or with computed arrays. Since 0.3.
+"""
+mxq_routing_set_local_experts(routing, first, count) = @ccall libmxq.mxq_routing_set_local_experts(routing::Ptr{mxq_routing}, first::Int32, count::Int32)::mxq_status
+
+@doc raw"""
+Memory for what mxq_route computes, at a multiple of 256 bytes, at least mxq_routing_required_bytes, which does not
+depend on weights. Its content does not matter before mxq_route. NULL with 0 clears it. It replaces what
+mxq_routing_set_computed said. Since 0.3.
+"""
+mxq_routing_set_memory(routing, memory, bytes) = @ccall libmxq.mxq_routing_set_memory(routing::Ptr{mxq_routing}, memory::Ptr{Cvoid}, bytes::UInt64)::mxq_status
+
+@doc raw"""
+See `mxq_routing_set_memory`.
+"""
+mxq_routing_required_bytes(routing, bytes) = @ccall libmxq.mxq_routing_required_bytes(routing::Ptr{mxq_routing}, bytes::Ptr{UInt64})::mxq_status
+
+@doc raw"""
+Where mxq_route writes how many ids were out of range and not -1, one int32 in memory of the context's device; `bytes` is
+4. A CPU context writes 0. NULL with 0 (default): not wanted. Since 0.3.
+"""
+mxq_routing_set_dropped(routing, dropped, bytes) = @ccall libmxq.mxq_routing_set_dropped(routing::Ptr{mxq_routing}, dropped::Ptr{Int32}, bytes::UInt64)::mxq_status
+
+@doc raw"""
+What another library computed, in the form of mxq_route, which then refuses the routing. Each `bytes` is exactly the size
+of its array; row_weights may be NULL with 0. On CUDA, numbers out of range count as -1; a CPU context refuses them. NULL
+everywhere clears them. It replaces mxq_routing_set_memory. Since 0.3.
+"""
+mxq_routing_set_computed(routing, ends, end_bytes, row_tokens, row_token_bytes, choice_rows, choice_row_bytes, row_weights, row_weight_bytes) = @ccall libmxq.mxq_routing_set_computed(routing::Ptr{mxq_routing}, ends::Ptr{Int32}, end_bytes::UInt64, row_tokens::Ptr{Int32}, row_token_bytes::UInt64, choice_rows::Ptr{Int32}, choice_row_bytes::UInt64, row_weights::Ptr{Cfloat}, row_weight_bytes::UInt64)::mxq_status
+
+@doc raw"""
+Return what was set, or the default, like the getters of a tensor. *type and *format are 0 where nothing is set.
+Since 0.3.
+"""
+mxq_routing_get_shape(routing, tokens, choices, experts) = @ccall libmxq.mxq_routing_get_shape(routing::Ptr{mxq_routing}, tokens::Ptr{Int64}, choices::Ptr{Int32}, experts::Ptr{Int32})::mxq_status
+
+@doc raw"""
+See `mxq_routing_get_shape`.
+"""
+mxq_routing_get_ids(routing, ids, bytes, kind) = @ccall libmxq.mxq_routing_get_ids(routing::Ptr{mxq_routing}, ids::Ptr{Ptr{Cvoid}}, bytes::Ptr{UInt64}, kind::Ptr{mxq_type})::mxq_status
+
+@doc raw"""
+See `mxq_routing_get_shape`.
+"""
+mxq_routing_get_weights(routing, format, weights, bytes) = @ccall libmxq.mxq_routing_get_weights(routing::Ptr{mxq_routing}, format::Ptr{mxq_format}, weights::Ptr{Ptr{Cvoid}}, bytes::Ptr{UInt64})::mxq_status
+
+@doc raw"""
+See `mxq_routing_get_shape`.
+"""
+mxq_routing_get_local_experts(routing, first, count) = @ccall libmxq.mxq_routing_get_local_experts(routing::Ptr{mxq_routing}, first::Ptr{Int32}, count::Ptr{Int32})::mxq_status
+
+@doc raw"""
+See `mxq_routing_get_shape`.
+"""
+mxq_routing_get_memory(routing, memory, bytes) = @ccall libmxq.mxq_routing_get_memory(routing::Ptr{mxq_routing}, memory::Ptr{Ptr{Cvoid}}, bytes::Ptr{UInt64})::mxq_status
+
+@doc raw"""
+See `mxq_routing_get_shape`.
+"""
+mxq_routing_get_dropped(routing, dropped, bytes) = @ccall libmxq.mxq_routing_get_dropped(routing::Ptr{mxq_routing}, dropped::Ptr{Ptr{Int32}}, bytes::Ptr{UInt64})::mxq_status
+
+@doc raw"""
+Return the arrays that mxq_route fills or that mxq_routing_set_computed gave, with their exact bytes; NULL with 0 bytes
+before either has memory. Since 0.3.
+"""
+mxq_routing_get_ends(routing, ends, bytes) = @ccall libmxq.mxq_routing_get_ends(routing::Ptr{mxq_routing}, ends::Ptr{Ptr{Int32}}, bytes::Ptr{UInt64})::mxq_status
+
+@doc raw"""
+See `mxq_routing_get_ends`.
+"""
+mxq_routing_get_row_tokens(routing, tokens, bytes) = @ccall libmxq.mxq_routing_get_row_tokens(routing::Ptr{mxq_routing}, tokens::Ptr{Ptr{Int32}}, bytes::Ptr{UInt64})::mxq_status
+
+@doc raw"""
+See `mxq_routing_get_ends`.
+"""
+mxq_routing_get_choice_rows(routing, rows, bytes) = @ccall libmxq.mxq_routing_get_choice_rows(routing::Ptr{mxq_routing}, rows::Ptr{Ptr{Int32}}, bytes::Ptr{UInt64})::mxq_status
+
+@doc raw"""
+See `mxq_routing_get_ends`.
+"""
+mxq_routing_get_row_weights(routing, weights, bytes) = @ccall libmxq.mxq_routing_get_row_weights(routing::Ptr{mxq_routing}, weights::Ptr{Ptr{Cfloat}}, bytes::Ptr{UInt64})::mxq_status
+
+@doc raw"""
+Fills the memory of a routing from its ids and weights: ends, row_tokens, choice_rows, and row_weights where it has
+weights. On CUDA one launch, which reads nothing on the host: a graph that captures it may be replayed with other ids.
+options may only ask for an implementation. Without tokens, ends are 0. Since 0.3.
+"""
+mxq_route(context, options, routing, workspace, workspace_bytes, stream) = @ccall libmxq.mxq_route(context::Ptr{mxq_context}, options::Ptr{mxq_quantize_options}, routing::Ptr{mxq_routing}, workspace::Ptr{Cvoid}, workspace_bytes::UInt64, stream::Ptr{Cvoid})::mxq_status
+
+@doc raw"""
+See `mxq_route`.
+"""
+mxq_route_query(context, options, routing, plan) = @ccall libmxq.mxq_route_query(context::Ptr{mxq_context}, options::Ptr{mxq_quantize_options}, routing::Ptr{mxq_routing}, plan::Ptr{Ptr{mxq_plan}})::mxq_status
+
+@doc raw"""
+The rows of a plain matrix by index: row i is row indices[i] of its data, which then have `source_rows` rows, and -1 is a
+row of zeros. `indices` holds one MXQ_TYPE_INT32 or MXQ_TYPE_INT64 for each row in memory of the context's device;
+`bytes` is exactly their size. Other numbers out of range count as -1 on CUDA, and a CPU context refuses them. The input
+of mxq_quantize, mxq_amax, mxq_convert and mxq_pad_groups, and plain operands of products may have them; other verbs
+refuse them by name. Groups of such a tensor have no padding. mxq_tensor_required_bytes tells the bytes of the source
+rows. An implementation that does not read rows by index gets a copy, which a CUDA context makes in the workspace by one
+more launch (mxq_plan_reason says so). NULL with 0 bytes, type 0 and 0 rows clears them; NULL with a type serves queries.
+2-D tensors only. Since 0.3.
+"""
+mxq_tensor_set_row_indices(tensor, indices, bytes, kind, source_rows) = @ccall libmxq.mxq_tensor_set_row_indices(tensor::Ptr{mxq_tensor}, indices::Ptr{Cvoid}, bytes::UInt64, kind::mxq_type, source_rows::Int64)::mxq_status
+
+@doc raw"""
+What was set; *type is 0 where rows are not by index. Since 0.3.
+"""
+mxq_tensor_get_row_indices(tensor, indices, bytes, kind, source_rows) = @ccall libmxq.mxq_tensor_get_row_indices(tensor::Ptr{mxq_tensor}, indices::Ptr{Ptr{Cvoid}}, bytes::Ptr{UInt64}, kind::Ptr{mxq_type}, source_rows::Ptr{Int64})::mxq_status
+
+@doc raw"""
+Give a matrix of T * k rows the groups of a routing: its ends, for each expert of this rank. mxq_tensor_set_routing_rows
+also makes its rows those of the tokens, by row_tokens: the data of the plain tensor have T rows. The addresses that the
+routing has now are set; after it got other memory, call them again. Since 0.3.
+"""
+mxq_tensor_set_routing_rows(tensor, routing) = @ccall libmxq.mxq_tensor_set_routing_rows(tensor::Ptr{mxq_tensor}, routing::Ptr{mxq_routing})::mxq_status
+
+@doc raw"""
+See `mxq_tensor_set_routing_rows`.
+"""
+mxq_tensor_set_routing_groups(tensor, routing) = @ccall libmxq.mxq_tensor_set_routing_groups(tensor::Ptr{mxq_tensor}, routing::Ptr{mxq_routing})::mxq_status
+
+@doc raw"""
+Sums the rows of each token's choices: out[t] = residual[t] + sum over j of weight[t, j] * in[row of choice (t, j)]. in
+has a row for each choice (T * k), out and residual one for each token, all plain of any type with row strides; residual
+may be NULL: 0. A choice that is dropped adds nothing, and without weights each weight is 1. A sum starts at the
+residual. It adds the choices of a token in order, in fp32: a product is rounded, then added, and the sum is rounded once
+to out's type, as mxq_convert does. Weights and rows of choices are those of the routing. A CPU context refuses rows of
+choices that in does not have; CUDA drops them. in may have groups without padding. options may only ask for an
+implementation. Since 0.3.
+"""
+mxq_combine(context, options, routing, input, residual, out, workspace, workspace_bytes, stream) = @ccall libmxq.mxq_combine(context::Ptr{mxq_context}, options::Ptr{mxq_quantize_options}, routing::Ptr{mxq_routing}, input::Ptr{mxq_tensor}, residual::Ptr{mxq_tensor}, out::Ptr{mxq_tensor}, workspace::Ptr{Cvoid}, workspace_bytes::UInt64, stream::Ptr{Cvoid})::mxq_status
+
+@doc raw"""
+See `mxq_combine`.
+"""
+mxq_combine_query(context, options, routing, input, residual, out, plan) = @ccall libmxq.mxq_combine_query(context::Ptr{mxq_context}, options::Ptr{mxq_quantize_options}, routing::Ptr{mxq_routing}, input::Ptr{mxq_tensor}, residual::Ptr{mxq_tensor}, out::Ptr{mxq_tensor}, plan::Ptr{Ptr{mxq_plan}})::mxq_status
+
+@doc raw"""
+The gradients of mxq_combine, from d_out, the gradient of its output (T rows), all plain and of any type:
+
+    d_in        d_in[row of (t, j)] = weight[t, j] * d_out[t], rounded once to its type; other rows are not written
+    d_weights   F32 (T, k): d_weights[t, j] = sum over columns of d_out[t] * in[row of (t, j)]; 0 for a dropped choice
+
+Either may be NULL: not wanted. in is read for d_weights alone, and may be NULL without. A residual has the gradient
+d_out. Products and sums are rounded in fp32, in an order that docs/numerics.md fixes, so that the bits are the same
+everywhere. options may only ask for an implementation. Since 0.3.
+"""
+mxq_combine_backward(context, options, routing, d_out, input, d_in, d_weights, workspace, workspace_bytes, stream) = @ccall libmxq.mxq_combine_backward(context::Ptr{mxq_context}, options::Ptr{mxq_quantize_options}, routing::Ptr{mxq_routing}, d_out::Ptr{mxq_tensor}, input::Ptr{mxq_tensor}, d_in::Ptr{mxq_tensor}, d_weights::Ptr{mxq_tensor}, workspace::Ptr{Cvoid}, workspace_bytes::UInt64, stream::Ptr{Cvoid})::mxq_status
+
+@doc raw"""
+See `mxq_combine_backward`.
+"""
+mxq_combine_backward_query(context, options, routing, d_out, input, d_in, d_weights, plan) = @ccall libmxq.mxq_combine_backward_query(context::Ptr{mxq_context}, options::Ptr{mxq_quantize_options}, routing::Ptr{mxq_routing}, d_out::Ptr{mxq_tensor}, input::Ptr{mxq_tensor}, d_in::Ptr{mxq_tensor}, d_weights::Ptr{mxq_tensor}, plan::Ptr{Ptr{mxq_plan}})::mxq_status
+
+@doc raw"""
+Since 0.3.
+"""
+mxq_expert_layer_options_create(out) = @ccall libmxq.mxq_expert_layer_options_create(out::Ptr{Ptr{mxq_expert_layer_options}})::mxq_status
+
+@doc raw"""
+Since 0.3.
+"""
+mxq_expert_layer_options_destroy(options) = @ccall libmxq.mxq_expert_layer_options_destroy(options::Ptr{mxq_expert_layer_options})::Cvoid
+
+@doc raw"""
+The activation with its numbers, its layout of gates and, where set, its bias, which is added after the first product was
+rounded. Row weights and an implementation are refused. NULL (default): the defaults of mxq_activate. Since 0.3.
+"""
+mxq_expert_layer_options_set_activate_options(options, activate) = @ccall libmxq.mxq_expert_layer_options_set_activate_options(options::Ptr{mxq_expert_layer_options}, activate::Ptr{mxq_activate_options})::mxq_status
+
+@doc raw"""
+The format and scaling of the rows that enter each product: a quantized format, scaling 0 being its default, or format 0
+with scaling 0 (default): plain, those of x and of the inner format. Since 0.3.
+"""
+mxq_expert_layer_options_set_row_format(options, format, scaling) = @ccall libmxq.mxq_expert_layer_options_set_row_format(options::Ptr{mxq_expert_layer_options}, format::mxq_format, scaling::mxq_scaling)::mxq_status
+
+@doc raw"""
+How these rows are quantized. An amax that is given, a source part and an implementation are refused. NULL (default): the
+defaults of mxq_quantize. Since 0.3.
+"""
+mxq_expert_layer_options_set_quantize_options(options, quantize) = @ccall libmxq.mxq_expert_layer_options_set_quantize_options(options::Ptr{mxq_expert_layer_options}, quantize::Ptr{mxq_quantize_options})::mxq_status
+
+@doc raw"""
+What numbers between the steps are rounded to: the first product, a plain activation and the second product.
+MXQ_FORMAT_BF16 (default), F16 or F32. Since 0.3.
+"""
+mxq_expert_layer_options_set_inner_format(options, format) = @ccall libmxq.mxq_expert_layer_options_set_inner_format(options::Ptr{mxq_expert_layer_options}, format::mxq_format)::mxq_status
+
+@doc raw"""
+The bias of a product, (experts of this rank, its columns), added in fp32 before the product is rounded: as
+mxq_gemm_options_set_bias. Format 0 with NULL: none (default). Since 0.3.
+"""
+mxq_expert_layer_options_set_gate_up_bias(options, format, bias, bytes) = @ccall libmxq.mxq_expert_layer_options_set_gate_up_bias(options::Ptr{mxq_expert_layer_options}, format::mxq_format, bias::Ptr{Cvoid}, bytes::UInt64)::mxq_status
+
+@doc raw"""
+See `mxq_expert_layer_options_set_gate_up_bias`.
+"""
+mxq_expert_layer_options_set_down_bias(options, format, bias, bytes) = @ccall libmxq.mxq_expert_layer_options_set_down_bias(options::Ptr{mxq_expert_layer_options}, format::mxq_format, bias::Ptr{Cvoid}, bytes::UInt64)::mxq_status
+
+@doc raw"""
+What the sum of each token starts at, a plain tensor of out's shape, such as the output of a shared expert. The
+descriptor is copied. NULL (default): 0. Since 0.3.
+"""
+mxq_expert_layer_options_set_residual(options, residual) = @ccall libmxq.mxq_expert_layer_options_set_residual(options::Ptr{mxq_expert_layer_options}, residual::Ptr{mxq_tensor})::mxq_status
+
+@doc raw"""
+1: the weights of choices multiply the activation, before the second product, whose bias they then leave alone; 0
+(default): they multiply the second product with its bias. Since 0.3.
+"""
+mxq_expert_layer_options_set_weights_first(options, first) = @ccall libmxq.mxq_expert_layer_options_set_weights_first(options::Ptr{mxq_expert_layer_options}, first::Int32)::mxq_status
+
+@doc raw"""
+As mxq_gemm_options_set_exact_products, for both products. Since 0.3.
+"""
+mxq_expert_layer_options_set_exact_products(options, exact) = @ccall libmxq.mxq_expert_layer_options_set_exact_products(options::Ptr{mxq_expert_layer_options}, exact::Int32)::mxq_status
+
+@doc raw"""
+Return what was set, or the default, like the getters of a context's options. Options and descriptors are copied to
+objects that the caller has created; *has_residual is 0 where there is none, and residual, a tensor of any shape, is then
+left alone. Since 0.3.
+"""
+mxq_expert_layer_options_get_activate_options(options, activate) = @ccall libmxq.mxq_expert_layer_options_get_activate_options(options::Ptr{mxq_expert_layer_options}, activate::Ptr{mxq_activate_options})::mxq_status
+
+@doc raw"""
+See `mxq_expert_layer_options_get_activate_options`.
+"""
+mxq_expert_layer_options_get_row_format(options, format, scaling) = @ccall libmxq.mxq_expert_layer_options_get_row_format(options::Ptr{mxq_expert_layer_options}, format::Ptr{mxq_format}, scaling::Ptr{mxq_scaling})::mxq_status
+
+@doc raw"""
+See `mxq_expert_layer_options_get_activate_options`.
+"""
+mxq_expert_layer_options_get_quantize_options(options, quantize) = @ccall libmxq.mxq_expert_layer_options_get_quantize_options(options::Ptr{mxq_expert_layer_options}, quantize::Ptr{mxq_quantize_options})::mxq_status
+
+@doc raw"""
+See `mxq_expert_layer_options_get_activate_options`.
+"""
+mxq_expert_layer_options_get_inner_format(options, format) = @ccall libmxq.mxq_expert_layer_options_get_inner_format(options::Ptr{mxq_expert_layer_options}, format::Ptr{mxq_format})::mxq_status
+
+@doc raw"""
+See `mxq_expert_layer_options_get_activate_options`.
+"""
+mxq_expert_layer_options_get_gate_up_bias(options, format, bias, bytes) = @ccall libmxq.mxq_expert_layer_options_get_gate_up_bias(options::Ptr{mxq_expert_layer_options}, format::Ptr{mxq_format}, bias::Ptr{Ptr{Cvoid}}, bytes::Ptr{UInt64})::mxq_status
+
+@doc raw"""
+See `mxq_expert_layer_options_get_activate_options`.
+"""
+mxq_expert_layer_options_get_down_bias(options, format, bias, bytes) = @ccall libmxq.mxq_expert_layer_options_get_down_bias(options::Ptr{mxq_expert_layer_options}, format::Ptr{mxq_format}, bias::Ptr{Ptr{Cvoid}}, bytes::Ptr{UInt64})::mxq_status
+
+@doc raw"""
+See `mxq_expert_layer_options_get_activate_options`.
+"""
+mxq_expert_layer_options_get_residual(options, has_residual, residual) = @ccall libmxq.mxq_expert_layer_options_get_residual(options::Ptr{mxq_expert_layer_options}, has_residual::Ptr{Int32}, residual::Ptr{mxq_tensor})::mxq_status
+
+@doc raw"""
+See `mxq_expert_layer_options_get_activate_options`.
+"""
+mxq_expert_layer_options_get_weights_first(options, first) = @ccall libmxq.mxq_expert_layer_options_get_weights_first(options::Ptr{mxq_expert_layer_options}, first::Ptr{Int32})::mxq_status
+
+@doc raw"""
+See `mxq_expert_layer_options_get_activate_options`.
+"""
+mxq_expert_layer_options_get_exact_products(options, exact) = @ccall libmxq.mxq_expert_layer_options_get_exact_products(options::Ptr{mxq_expert_layer_options}, exact::Ptr{Int32})::mxq_status
+
+@doc raw"""
+Runs an expert layer, from tokens to tokens. With T tokens of K numbers, E experts of this rank and an activation from 2
+I numbers to I (without a gate: from I to I):
+
+    step            what                                              argument
+    mxq_route       ids to rows of experts                            routing: left out where its arrays are computed
+    mxq_quantize    rows of x by index, where the options say so      x (T, K), plain
+    mxq_grouped_gemm   with its bias, to the inner format             gate_up (E, 2 I, K), any format
+    mxq_activate    to the inner format, or quantized                 with the row weights, where they come first
+    mxq_grouped_gemm   with its bias, to the inner format             down (E, K, I), any format
+    mxq_combine     with the weights of choices, and the residual     out (T, K), plain
+
+The bits are those of these verbs, where a query names the same implementations. routing has ids, memory and, where
+wanted, weights. mxq_plan_implementation names the implementation of each step, separated by ", ", mxq_plan_reason has a
+reason for each step that has one, mxq_plan_bound the larger number of the two products, and mxq_plan_workspace_bytes
+what all steps need. Sizes of groups stay on the device: a graph that captures the call may be replayed with other ids
+and weights. Since 0.3.
+"""
+mxq_expert_layer(context, options, x, routing, gate_up, down, out, workspace, workspace_bytes, stream) = @ccall libmxq.mxq_expert_layer(context::Ptr{mxq_context}, options::Ptr{mxq_expert_layer_options}, x::Ptr{mxq_tensor}, routing::Ptr{mxq_routing}, gate_up::Ptr{mxq_tensor}, down::Ptr{mxq_tensor}, out::Ptr{mxq_tensor}, workspace::Ptr{Cvoid}, workspace_bytes::UInt64, stream::Ptr{Cvoid})::mxq_status
+
+@doc raw"""
+See `mxq_expert_layer`.
+"""
+mxq_expert_layer_query(context, options, x, routing, gate_up, down, out, plan) = @ccall libmxq.mxq_expert_layer_query(context::Ptr{mxq_context}, options::Ptr{mxq_expert_layer_options}, x::Ptr{mxq_tensor}, routing::Ptr{mxq_routing}, gate_up::Ptr{mxq_tensor}, down::Ptr{mxq_tensor}, out::Ptr{mxq_tensor}, plan::Ptr{Ptr{mxq_plan}})::mxq_status

@@ -69,7 +69,7 @@ __device__ __forceinline__ uint32_t shift_up(uint32_t value, uint32_t into_lane_
 }
 
 template <Scan scan>
-__device__ __forceinline__ uint32_t combine(uint32_t a, uint32_t b) {
+__device__ __forceinline__ uint32_t merge(uint32_t a, uint32_t b) {
     return scan == Scan::Sum ? a + b : max(a, b);
 }
 
@@ -79,7 +79,7 @@ __device__ __forceinline__ uint32_t scan_lanes(uint32_t value) {
 #pragma unroll
     for (uint32_t distance = 1; distance < 32; distance *= 2) {
         const uint32_t other = __shfl_up_sync(kAllLanes, value, distance);
-        if (threadIdx.x % 32 >= distance) value = combine<scan>(value, other);
+        if (threadIdx.x % 32 >= distance) value = merge<scan>(value, other);
     }
     return value;
 }
@@ -98,7 +98,7 @@ __device__ __noinline__ uint32_t exclusive_scan(uint32_t value) {
     uint32_t before = shift_up(value, 0);
     __syncthreads();
 #pragma unroll 1
-    for (uint32_t w = 0; w < threadIdx.x / 32; w++) before = combine<scan>(before, totals[w]);
+    for (uint32_t w = 0; w < threadIdx.x / 32; w++) before = merge<scan>(before, totals[w]);
     __syncthreads();
     return before;
 }

@@ -72,7 +72,8 @@ __device__ __forceinline__ void multiply_add(float (&d)[4], const uint32_t (&a)[
 // enlarge lost products of plain numbers: then it is all sums.
 template <class K>
 __device__ __forceinline__ Repair what_to_repair(const Arguments& args, const Met& met, uint32_t met_scales) {
-    bool tiny = __syncthreads_or(met.tiny & ~kSpecialMarks);
+    // Where rows are invariant, what other rows of the tile have must not decide.
+    bool tiny = __syncthreads_or(met.tiny & ~kSpecialMarks) || args.problem.row_invariant;
     if constexpr (!K::promotes) {
         const bool matters = args.to_nearest || args.factored;
         return {tiny && matters ? 0x1p-100f : 0, args.mixed};
@@ -398,9 +399,17 @@ void load(const Context&) {
 // All of them stay within c = 13 L / 10 + 40.
 int32_t bound(const Context&, const GemmProblem&) { return MXQ_BOUND_EXACT_PRODUCTS; }
 
+// Scales of 128 far from 1 decide for a whole tile which sums are computed again, where the other operand has a wide range.
+bool keeps_rows(const GemmProblem& p) { return !promotes(p) || !mixes_ranges(p); }
+
 }  // namespace
 
-const GemmImplementation mma_bf16{
-    .name = "mma_bf16", .declines = declines, .run = run, .load = load, .bound = bound, .reads_across = true};
+const GemmImplementation mma_bf16{.name = "mma_bf16",
+                                  .declines = declines,
+                                  .run = run,
+                                  .load = load,
+                                  .bound = bound,
+                                  .reads_across = true,
+                                  .keeps_rows = keeps_rows};
 
 }  // namespace mxq::cuda

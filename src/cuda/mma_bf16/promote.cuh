@@ -67,7 +67,8 @@ __device__ __forceinline__ uint32_t promote(const float* scales, float (&sums)[4
             for (int e = 0; e < 4; e++) {
                 const float row = rows[e / 2], column = columns[e % 2], sum = sums[i][j][e];
                 float& total = totals[i][j][e];
-                if (met == 0) total = __fmaf_rn(sum, multiply_rn(row, column), total);
+                if (met == 0 || (unusual_scale(row) | unusual_scale(column)) == 0)
+                    total = __fmaf_rn(sum, multiply_rn(row, column), total);
                 else total = add_rn(total, scale_any(sum, row, column));
                 sums[i][j][e] = 0;
             }

@@ -1,5 +1,6 @@
 // quantize_rowwise: the rowwise part alone, of aligned rows. It takes F32, F16 or BF16 to MXFP8 1x32 (BF16 with groups,
-// too). It takes BF16 to 8 bits 1x128, and to MXFP4 and NVFP4 (rowwise_fp4.cuh).
+// too). It takes BF16 to 8 bits 1x128 (with groups that have no padding, too), and to MXFP4 and NVFP4 (rowwise_fp4.cuh). BF16
+// to 8 bits is also read by index.
 //
 // It streams: no tile, and without groups no barrier. memory/segments.cuh divides the matrix among warps. With groups, rows
 // are taken as if there were none, and their destinations are found while loads are in flight (memory/row_offsets.cuh). A
@@ -17,6 +18,7 @@
 #include "cuda/memory/elements.cuh"
 #include "cuda/memory/grid.cuh"
 #include "cuda/memory/magnitudes.cuh"
+#include "cuda/memory/row_indices.cuh"
 #include "cuda/memory/scale_words.cuh"
 #include "cuda/launch.h"
 #include "cuda/implementations.h"
@@ -42,6 +44,7 @@ struct Arguments {
     bool power_of_two;
     float epsilon;
     float* amax;
+    RowIndices by_index;
 };
 
 struct GroupArguments : Arguments {
@@ -133,33 +136,42 @@ __device__ __forceinline__ void quantize_vectors(const Arguments& a, const Vecto
 
 constexpr int kBlocks = 5;  // thread blocks of an SM
 
-template <class T, class E, int block>
+// Loads vectors of rows as they are stored, or by index.
+template <bool by_index, class T, class R>
+__device__ __forceinline__ void load_rows(const Arguments& a, const R& requests, Vector<T> (&vectors)[kRequests]) {
+    const T* const in = static_cast<const T*>(a.in);
+    if constexpr (by_index)
+        load_wide_vectors(vectors, in, a.row_stride, IndexedRequests<R, kRequests>(requests, a.by_index));
+    else
+        load_wide_vectors(vectors, in, a.row_stride, requests);
+}
+
+template <class T, class E, int block, bool by_index>
 __global__ void __launch_bounds__(kSegmentThreads, kBlocks) quantize_rowwise_kernel(const __grid_constant__ Arguments a) {
     const int64_t task = block_index() * kSegmentWarps + threadIdx.x / 32;
     if (task >= a.segments.tasks) return;
     const Requests<Vector<T>::count, block> requests(a.segments, task);
     Vector<T> vectors[kRequests];
-    load_wide_vectors(vectors, static_cast<const T*>(a.in), a.row_stride, requests);
+    load_rows<by_index>(a, requests, vectors);
     quantize_vectors<T, E>(a, vectors, requests);
 }
 
-template <class E>
+template <class E, int block, bool by_index>
 __global__ void __launch_bounds__(kSegmentThreads, kBlocks)
     quantize_rowwise_groups_kernel(const __grid_constant__ GroupArguments a) {
-    using R = Requests<Vector<Bf16>::count>;
+    using R = Requests<Vector<Bf16>::count, block>;
     const uint32_t line = row_of_blocks(), first = (line - a.rows.padding) << a.rows.tile_rows_log2;
     if (line < a.rows.padding) return store_row_padding(a.rows, a.part, line);
     if (line - a.rows.padding >= a.rows.tiles) return;
     const GroupEnds ends(a.rows, 0);
     const int rows = ends.rows_from(first);
     if (rows <= 0) return;
-    GroupedRequests<Vector<Bf16>::count> requests{R(a.segments, first, rows), kSourceRow};
+    GroupedRequests<Vector<Bf16>::count, block> requests{R(a.segments, first, rows), kSourceRow};
     const bool waits = a.rows.units[kSourceRow] != 1;  // loads need the source rows
     Vector<Bf16> vectors[kRequests];
-    const Bf16* const in = static_cast<const Bf16*>(a.in);
-    if (!waits) load_wide_vectors(vectors, in, a.row_stride, static_cast<const R&>(requests));
+    if (!waits) load_rows<by_index>(a, static_cast<const R&>(requests), vectors);
     find_row_offsets(a.rows, ends, first);
-    if (waits) load_wide_vectors(vectors, in, a.row_stride, requests);
+    if (waits) load_rows<false>(a, requests, vectors);  // rows by index have no padding
     requests.accessed = kCodeRow;
     quantize_vectors<Bf16, E>(a, vectors, requests);
 }
@@ -258,6 +270,13 @@ bool leaves_tiles_empty(const QuantizeProblem& problem) {
            rows * problem.source.cols >= few_elements;
 }
 
+// Returns whether the kernel of groups takes 8-bit codes. It pads blocks of 32 alone.
+bool takes_groups(const QuantizeProblem& problem) {
+    const QuantizedPart& out = problem.rowwise;
+    const bool is_padded = problem.source.plain.group_unit != 1 || out.units.codes != 1 || out.layout.swizzled;
+    return problem.source.plain.format == MXQ_FORMAT_BF16 && (problem.tile.id == MXQ_SCALING_1X32 || !is_padded);
+}
+
 Reason declines(const Context& context, const QuantizeProblem& problem) {
     if (problem.has_columnwise) return "needs the rowwise part alone, found a columnwise one";
     const bool streams_128 =
@@ -266,9 +285,8 @@ Reason declines(const Context& context, const QuantizeProblem& problem) {
         return [name = problem.tile.name] {
             return std::string("needs 1x16, 1x32 or, from bf16 to 8 bits, 1x128 blocks, found ") + name;
         };
-    const bool is_usual = problem.tile.id == MXQ_SCALING_1X32 && problem.source.plain.format == MXQ_FORMAT_BF16;
-    if (problem.grouped.set() && problem.format->bits == 8 && !is_usual)
-        return "needs bf16 in blocks of 1x32 with groups, found others";
+    if (problem.grouped.set() && problem.format->bits == 8 && !takes_groups(problem))
+        return "needs bf16 in blocks of 1x32 with groups, or of 1x128 without padding and with compact scales, found others";
     if (leaves_tiles_empty(problem))
         return [count = problem.grouped.groups.count] {
             return format_text("needs groups that fill tiles of scales, found %d of few rows", count);
@@ -279,30 +297,61 @@ Reason declines(const Context& context, const QuantizeProblem& problem) {
     return needs_cuda(context);
 }
 
+// Returns whether the rows by index of a problem are read where they are stored.
+bool reads_by_index(const QuantizeProblem& problem) {
+    return problem.format->bits == 8 && problem.source.plain.format == MXQ_FORMAT_BF16 && is_all_wide(problem);
+}
+
 // Names what a kernel is compiled for.
 struct Key {
     int32_t plain;
     Element element;
     int32_t block;
+    bool by_index;
     bool operator==(const Key&) const = default;
 };
 
-template <class T, class E, int block>
+template <class T, class E, int block, bool by_index = false>
 constexpr KernelEntry<Key, Arguments> entry(int32_t plain, Element element) {
-    return {{plain, element, block}, quantize_rowwise_kernel<T, E, block>, kSegmentThreads, 0};
+    return {{plain, element, block, by_index}, quantize_rowwise_kernel<T, E, block, by_index>, kSegmentThreads, 0};
 }
 
 constexpr KernelEntry<Key, Arguments> kernels[] = {
-    entry<float, E4M3, 32>(MXQ_FORMAT_F32, Element::E4M3),  entry<float, E5M2, 32>(MXQ_FORMAT_F32, Element::E5M2),
-    entry<F16, E4M3, 32>(MXQ_FORMAT_F16, Element::E4M3),    entry<F16, E5M2, 32>(MXQ_FORMAT_F16, Element::E5M2),
-    entry<Bf16, E4M3, 32>(MXQ_FORMAT_BF16, Element::E4M3),  entry<Bf16, E5M2, 32>(MXQ_FORMAT_BF16, Element::E5M2),
-    entry<Bf16, E4M3, 128>(MXQ_FORMAT_BF16, Element::E4M3), entry<Bf16, E5M2, 128>(MXQ_FORMAT_BF16, Element::E5M2),
+    entry<float, E4M3, 32>(MXQ_FORMAT_F32, Element::E4M3),        entry<float, E5M2, 32>(MXQ_FORMAT_F32, Element::E5M2),
+    entry<F16, E4M3, 32>(MXQ_FORMAT_F16, Element::E4M3),          entry<F16, E5M2, 32>(MXQ_FORMAT_F16, Element::E5M2),
+    entry<Bf16, E4M3, 32>(MXQ_FORMAT_BF16, Element::E4M3),        entry<Bf16, E5M2, 32>(MXQ_FORMAT_BF16, Element::E5M2),
+    entry<Bf16, E4M3, 128>(MXQ_FORMAT_BF16, Element::E4M3),       entry<Bf16, E5M2, 128>(MXQ_FORMAT_BF16, Element::E5M2),
+    entry<Bf16, E4M3, 32, true>(MXQ_FORMAT_BF16, Element::E4M3),  //
+    entry<Bf16, E5M2, 32, true>(MXQ_FORMAT_BF16, Element::E5M2),
+    entry<Bf16, E4M3, 128, true>(MXQ_FORMAT_BF16, Element::E4M3),
+    entry<Bf16, E5M2, 128, true>(MXQ_FORMAT_BF16, Element::E5M2),
 };
 
-constexpr KernelEntry<Element, GroupArguments> group_kernels[] = {
-    {Element::E4M3, quantize_rowwise_groups_kernel<E4M3>, kSegmentThreads, 0},
-    {Element::E5M2, quantize_rowwise_groups_kernel<E5M2>, kSegmentThreads, 0},
+struct GroupKey {
+    Element element;
+    int32_t block;
+    bool by_index;
+    bool operator==(const GroupKey&) const = default;
 };
+
+template <class E, int block, bool by_index>
+constexpr KernelEntry<GroupKey, GroupArguments> group_entry(Element element) {
+    return {{element, block, by_index}, quantize_rowwise_groups_kernel<E, block, by_index>, kSegmentThreads, 0};
+}
+
+constexpr KernelEntry<GroupKey, GroupArguments> group_kernels[] = {
+    group_entry<E4M3, 32, false>(Element::E4M3),  group_entry<E5M2, 32, false>(Element::E5M2),
+    group_entry<E4M3, 32, true>(Element::E4M3),   group_entry<E5M2, 32, true>(Element::E5M2),
+    group_entry<E4M3, 128, false>(Element::E4M3), group_entry<E5M2, 128, false>(Element::E5M2),
+    group_entry<E4M3, 128, true>(Element::E4M3),  group_entry<E5M2, 128, true>(Element::E5M2)};
+
+// Returns how the matrix is divided among warps. Rows by index are not contiguous.
+Segments divide_rows(const QuantizeProblem& problem, ScaleLayout& layout, int parallel) {
+    PlainMatrix in = problem.source.plain;
+    if (problem.grouped.set()) return divide_groups(in, layout, parallel);
+    if (problem.by_index.set) in.row_stride = in.cols + 1;
+    return divide(in, layout, parallel);
+}
 
 void run(const Context& context, const QuantizeProblem& problem, const Launch& call) {
     if (problem.format->bits < 8) return run_fp4(context, problem, call);
@@ -311,7 +360,7 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
     const int count = in.format == MXQ_FORMAT_F32 ? Vector<float>::count : Vector<Bf16>::count;
     const bool grouped = problem.grouped.set();
     ScaleLayout layout = out.layout;
-    const Segments segments = grouped ? divide_groups(in, layout, count / 4) : divide(in, layout, count / 4);
+    const Segments segments = divide_rows(problem, layout, count / 4);
     const bool is_float = problem.format->is_fp8();
     const Arguments a{segments,
                       in.data,
@@ -324,14 +373,15 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
                       is_float,
                       problem.power_of_two,
                       problem.epsilon,
-                      is_float ? out.amax : nullptr};
-    const Key key{in.format, problem.format->element, problem.tile.length};
+                      is_float ? out.amax : nullptr,
+                      problem.by_index};
+    const Key key{in.format, problem.format->element, problem.tile.length, problem.by_index.set};
     if (!grouped) return launch(context, kernels, key, "quantize_rowwise", segments.grid(), call.stream, a);
     const int64_t across = segments.across();
     if (across == 0 || problem.grouped.groups.count == 0) return;
     const GroupedRowMap rows(problem.grouped, in, out, segments.tile_rows(), across);
-    launch(context, group_kernels, key.element, "quantize_rowwise", grid_of_rows(across, rows.down()), call.stream,
-           GroupArguments{a, rows, out});
+    launch(context, group_kernels, {key.element, key.block, key.by_index}, "quantize_rowwise", grid_of_rows(across, rows.down()),
+           call.stream, GroupArguments{a, rows, out});
 }
 
 void load(const Context&) {
@@ -342,6 +392,7 @@ void load(const Context&) {
 
 }  // namespace
 
-const QuantizeImplementation quantize_rowwise = {"quantize_rowwise", declines, nullptr, run, load};
+const QuantizeImplementation quantize_rowwise = {
+    .name = "quantize_rowwise", .declines = declines, .run = run, .load = load, .reads_by_index = reads_by_index};
 
 }  // namespace mxq::cuda

@@ -114,6 +114,7 @@ Cut cut_of(const Context& context, const GemmProblem& p) {
     const int64_t groups = p.grouping == Grouping::Rows ? std::max<int64_t>(1, p.groups.count) : 1;
     const TilesToCut tiles{token_tiles_of(p, kMostTokens) * line_tiles(p), token_tiles_of(p, kFewTokens) * line_tiles(p),
                            arranged_steps_of(p), parts_of_numbers(p.a) == 2 || p.m <= kFewTokens / 2 * groups};
+    if (p.row_invariant) return {tiles.is_narrow ? kFewTokens : kMostTokens, 1};  // sharing is another order of sums
     return cut_of(tiles, blocks_at_most(context, p));
 }
 
@@ -190,6 +191,6 @@ int32_t bound(const Context&, const GemmProblem&) { return MXQ_BOUND_EXACT_PRODU
 }  // namespace
 
 const GemmImplementation wgmma_bf16_sm90{
-    .name = "wgmma_bf16_sm90", .run = run, .load = load, .bound = bound, .prepare = prepare};
+    .name = "wgmma_bf16_sm90", .run = run, .load = load, .bound = bound, .prepare = prepare, .keeps_rows = keeps_all_rows};
 
 }  // namespace mxq::cuda

@@ -313,9 +313,16 @@ int32_t bound(const Context&, const GemmProblem& p) {
     return p.a.scale_type == ScaleType::F32 ? MXQ_BOUND_FP8_TENSOR_CORES : MXQ_BOUND_REBASED_GUARDED;
 }
 
+// Marks of MX are those of 32 rows.
+bool keeps_rows(const GemmProblem& p) { return p.a.scale_type == ScaleType::F32; }
+
 }  // namespace
 
-const GemmImplementation wgmma_fp8_sm90{
-    .name = "wgmma_fp8_sm90", .run = run, .load = load, .bound = bound, .prepare = prepare};
+const GemmImplementation wgmma_fp8_sm90{.name = "wgmma_fp8_sm90",
+                                        .run = run,
+                                        .load = load,
+                                        .bound = bound,
+                                        .prepare = prepare,
+                                        .keeps_rows = keeps_rows};
 
 }  // namespace mxq::cuda

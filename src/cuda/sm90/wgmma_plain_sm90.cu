@@ -332,6 +332,7 @@ const GemmImplementation wgmma_plain_sm90{.name = "wgmma_plain_sm90",
                                           .run = run,
                                           .load = load,
                                           .bound = bound,
-                                          .reads_across = true};
+                                          .reads_across = true,
+                                          .keeps_rows = keeps_all_rows};
 
 }  // namespace mxq::cuda

@@ -44,6 +44,6 @@ __device__ __forceinline__ Vector<float> load_halves(const uint16_t* from, int32
     return vector;
 }
 
-inline bool is_bf16(const QuantizeProblem& p) { return !p.source.is_quantized() && p.source.plain.format == MXQ_FORMAT_BF16; }
+inline bool is_bf16(const QuantizeProblem& p) { return p.source.is_plain() && p.source.plain.format == MXQ_FORMAT_BF16; }
 
 }  // namespace mxq::cuda

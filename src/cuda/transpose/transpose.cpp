@@ -67,13 +67,19 @@ void load(const Context& context) {
 }
 
 template <const GemmImplementation& multiply>
+bool keeps_rows(const GemmProblem& p) {
+    return multiply.keeps_rows && multiply.keeps_rows(p);
+}
+
+template <const GemmImplementation& multiply>
 constexpr GemmImplementation transpose_before(const char* name, int32_t (*bound)(const Context&, const GemmProblem&)) {
     return {.name = name,
             .run = run<multiply>,
             .load = load<multiply>,
             .bound = bound,
             .prepare = prepare_product<multiply>,
-            .reads_across = true};
+            .reads_across = true,
+            .keeps_rows = keeps_rows<multiply>};
 }
 
 int32_t exact(const Context&, const GemmProblem&) { return MXQ_BOUND_EXACT_PRODUCTS; }

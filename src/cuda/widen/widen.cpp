@@ -121,6 +121,12 @@ void load(const Context& context) {
 
 int32_t bound(const Context&, const GemmProblem&) { return MXQ_BOUND_EXACT_PRODUCTS; }
 
+// Without an MN-major operand, it declines by the number of rows.
+template <const GemmImplementation& multiply>
+bool keeps_rows(const GemmProblem& p) {
+    return reads_across(p) && multiply.keeps_rows && multiply.keeps_rows(p);
+}
+
 template <const GemmImplementation& multiply>
 constexpr GemmImplementation widen_before(const char* name) {
     return {.name = name,
@@ -128,7 +134,8 @@ constexpr GemmImplementation widen_before(const char* name) {
             .load = load<multiply>,
             .bound = bound,
             .prepare = prepare_product<multiply>,
-            .reads_across = true};
+            .reads_across = true,
+            .keeps_rows = keeps_rows<multiply>};
 }
 
 }  // namespace

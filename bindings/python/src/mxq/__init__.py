@@ -15,6 +15,7 @@ from ._call import Plan, plan
 from ._context import Context
 from ._gguf import from_gguf
 from ._groups import Groups, Padded
+from ._layer import Routing, combine, expert_layer, route
 from ._layouts import pad_groups, swizzle, unpad_groups, unswizzle
 from ._library import Error, build, version
 from ._log import set_log_callback
@@ -26,10 +27,10 @@ from ._transformer_engine import from_transformer_engine, to_transformer_engine
 from ._verbs import amax, convert, dequantize, quantize, requantize
 
 __all__ = [
-    "Context", "Error", "Groups", "Padded", "Part", "Plan", "QTensor", "Transposed", "amax", "build", "convert", "dequantize",
-    "dequantize_state_dict", "from_gguf", "from_transformer_engine", "grouped_matmul", "matmul", "pad_groups", "plan", "quantize",
-    "quantize_state_dict", "recipe", "requantize", "set_log_callback", "swizzle", "to_transformer_engine", "unpad_groups",
-    "unswizzle", "version",
+    "Context", "Error", "Groups", "Padded", "Part", "Plan", "QTensor", "Routing", "Transposed", "amax", "build", "combine", "convert",
+    "dequantize", "dequantize_state_dict", "expert_layer", "from_gguf", "from_transformer_engine", "grouped_matmul", "matmul",
+    "pad_groups", "plan", "quantize", "quantize_state_dict", "recipe", "requantize", "route", "set_log_callback", "swizzle",
+    "to_transformer_engine", "unpad_groups", "unswizzle", "version",
 ]
 __version__ = version()
 

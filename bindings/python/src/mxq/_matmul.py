@@ -24,8 +24,8 @@ def _torch_follows(*operands: Any) -> bool:
 
 @verb(prepare_matmul)
 def matmul(a: Any, b: Any, *, dtype: Any = None, out: Any = None, alpha: float = 1.0, beta: float = 0.0, accumulate: bool = False,
-           bias: Any = None, exact_products: bool = False, sm_count: int = 0, implementation: Optional[str] = None,
-           context: Optional[Context] = None) -> Any:
+           bias: Any = None, exact_products: bool = False, row_invariant: bool = False, sm_count: int = 0,
+           implementation: Optional[str] = None, context: Optional[Context] = None) -> Any:
     """The product alpha a @ b (+ beta out + bias), as an array of `dtype`, by default that of a.
 
     a, b: quantized tensors, or arrays. An `a` of more dimensions, such as (batch, tokens, inputs), is a matrix of its rows. Blocks
@@ -36,10 +36,11 @@ def matmul(a: Any, b: Any, *, dtype: Any = None, out: Any = None, alpha: float =
         dw = matmul(dy.T, x)    columnwise parts of both
 
     accumulate: adds to out, which then is float32. exact_products: no implementation that rounds small codes first.
+    row_invariant: the bits of a row of the result depend on that row of a and on b, whatever else is in the batch.
     torch: arrays and the bias have gradients; quantized tensors are constants. An `out` is refused where a gradient is wanted.
     """
     options: Any = dict(dtype=dtype, out=out, alpha=alpha, beta=beta, accumulate=accumulate, bias=bias, exact_products=exact_products,
-                        sm_count=sm_count, implementation=implementation, context=context)
+                        row_invariant=row_invariant, sm_count=sm_count, implementation=implementation, context=context)
     if _torch_follows(a, b, bias, out):
         from . import _torch_calls
 
@@ -49,8 +50,8 @@ def matmul(a: Any, b: Any, *, dtype: Any = None, out: Any = None, alpha: float =
 
 @verb(prepare_grouped_matmul)
 def grouped_matmul(a: Any, b: Any, *, groups: Any = None, dtype: Any = None, out: Any = None, alpha: float = 1.0, beta: float = 0.0,
-                   accumulate: bool = False, bias: Any = None, exact_products: bool = False, sm_count: int = 0,
-                   implementation: Optional[str] = None, context: Optional[Context] = None) -> Any:
+                   accumulate: bool = False, bias: Any = None, exact_products: bool = False, row_invariant: bool = False,
+                   sm_count: int = 0, implementation: Optional[str] = None, context: Optional[Context] = None) -> Any:
     """One product for each group of rows, such as the tokens of each expert. x and dy have groups, w is (experts, outputs, inputs):
 
         y  = grouped_matmul(x, w.mT)     (tokens, outputs)
@@ -61,7 +62,8 @@ def grouped_matmul(a: Any, b: Any, *, groups: Any = None, dtype: Any = None, out
     The other options are those of matmul.
     """
     options: Any = dict(groups=groups, dtype=dtype, out=out, alpha=alpha, beta=beta, accumulate=accumulate, bias=bias,
-                        exact_products=exact_products, sm_count=sm_count, implementation=implementation, context=context)
+                        exact_products=exact_products, row_invariant=row_invariant, sm_count=sm_count,
+                        implementation=implementation, context=context)
     if _torch_follows(a, b, bias, out):
         from . import _torch_calls
 

@@ -82,7 +82,7 @@ def _operand(x: Any, what: str, groups: Any = None) -> _Operand:
 
 
 def _options(a: _Operand, b: _Operand, bias_shape: Tuple[int, ...], alpha: float, beta: float, accumulate: bool, bias: Any,
-             exact_products: bool, sm_count: int, implementation: Optional[str]) -> Tuple[Any, Any]:
+             exact_products: bool, row_invariant: bool, sm_count: int, implementation: Optional[str]) -> Tuple[Any, Any]:
     """The options of the C function, and the bias that they point to."""
     setters: Options = []
     if (a.transposed, b.transposed) != (False, True):
@@ -100,6 +100,8 @@ def _options(a: _Operand, b: _Operand, bias_shape: Tuple[int, ...], alpha: float
         setters.append(("bias", (FORMAT_OF_DTYPE[memory.dtype], memory.address, ITEM_BYTES[memory.dtype] * count(bias_shape))))
     if exact_products:
         setters.append(("exact_products", (1,)))
+    if row_invariant:
+        setters.append(("row_invariant", (1,)))
     if sm_count:
         setters.append(("sm_count", (sm_count,)))
     if implementation:
@@ -109,7 +111,8 @@ def _options(a: _Operand, b: _Operand, bias_shape: Tuple[int, ...], alpha: float
 
 def _product(verb_name: str, a: _Operand, b: _Operand, shape: Tuple[int, ...], zero: bool, out: Any, dtype: Any,
              context: Optional[Context], alpha: float = 1.0, beta: float = 0.0, accumulate: bool = False, bias: Any = None,
-             exact_products: bool = False, sm_count: int = 0, implementation: Optional[str] = None) -> Call:
+             exact_products: bool = False, row_invariant: bool = False, sm_count: int = 0,
+             implementation: Optional[str] = None) -> Call:
     if a.device != b.device:
         raise Error(f"a is on {device_name(a.device)}, but b on {device_name(b.device)}; copy one of them")
     if out is None and (accumulate or beta != 0):
@@ -117,7 +120,8 @@ def _product(verb_name: str, a: _Operand, b: _Operand, shape: Tuple[int, ...], z
     given = out is not None
     target, out = plain_output(out, shape, result_dtype(dtype, out, a.dtype), a.kind, a.device, zero)
     bias_shape = shape[-1:] if a.groups is None else (group_count(a.groups), shape[-1])
-    options, memory = _options(a, b, bias_shape, alpha, beta, accumulate, bias, exact_products, sm_count, implementation)
+    options, memory = _options(a, b, bias_shape, alpha, beta, accumulate, bias, exact_products, row_invariant, sm_count,
+                               implementation)
     return Call(verb_name, context, options, (a.address, b.address, target.value), a.device, a.kind,
                 (a.keep, b.keep, target, memory), lambda: out if given else a.kind.give(out, a.like))
 

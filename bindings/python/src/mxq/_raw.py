@@ -159,6 +159,33 @@ MXQ_BOUND_REBASED_GUARDED = 4
 # products of two codes are exact; not measured: how FP8 and FP4 tensor cores sum
 MXQ_BOUND_BLACKWELL_TENSOR_CORES = 5
 
+# ---- Activations ----
+
+# default: g sigmoid(g) u. Since 0.3
+MXQ_ACTIVATION_SWIGLU = 1
+# g (1 + erf(g / sqrt 2)) / 2 u. Since 0.3
+MXQ_ACTIVATION_GEGLU_ERF = 2
+# g (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3))) / 2 u. Since 0.3
+MXQ_ACTIVATION_GEGLU_TANH = 3
+# g sigmoid(alpha g) (u + addend), with g at most limit, u within +-limit. Since 0.3
+MXQ_ACTIVATION_SWIGLU_CLAMPED = 4
+# without a gate: x sigmoid(x). Since 0.3
+MXQ_ACTIVATION_SILU = 5
+# without a gate: x (1 + erf(x / sqrt 2)) / 2. Since 0.3
+MXQ_ACTIVATION_GELU_ERF = 6
+# without a gate: x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2. Since 0.3
+MXQ_ACTIVATION_GELU_TANH = 7
+# without a gate: max(x, 0)^2. Since 0.3
+MXQ_ACTIVATION_SQUARED_RELU = 8
+# default: I gates, then I ups. Since 0.3
+MXQ_GATE_LAYOUT_GATE_UP = 1
+# I ups, then I gates. Since 0.3
+MXQ_GATE_LAYOUT_UP_GATE = 2
+# gate, up, gate, up, ..., as gpt-oss has them. Since 0.3
+MXQ_GATE_LAYOUT_INTERLEAVED_GATE_UP = 3
+# up, gate, up, gate, ... Since 0.3
+MXQ_GATE_LAYOUT_INTERLEAVED_UP_GATE = 4
+
 # ---- Values of each family, by the short name ----
 
 FAMILIES = {
@@ -252,6 +279,22 @@ FAMILIES = {
         "rebased": MXQ_BOUND_REBASED,
         "rebased_guarded": MXQ_BOUND_REBASED_GUARDED,
         "blackwell_tensor_cores": MXQ_BOUND_BLACKWELL_TENSOR_CORES,
+    },
+    "mxq_activation": {
+        "swiglu": MXQ_ACTIVATION_SWIGLU,
+        "geglu_erf": MXQ_ACTIVATION_GEGLU_ERF,
+        "geglu_tanh": MXQ_ACTIVATION_GEGLU_TANH,
+        "swiglu_clamped": MXQ_ACTIVATION_SWIGLU_CLAMPED,
+        "silu": MXQ_ACTIVATION_SILU,
+        "gelu_erf": MXQ_ACTIVATION_GELU_ERF,
+        "gelu_tanh": MXQ_ACTIVATION_GELU_TANH,
+        "squared_relu": MXQ_ACTIVATION_SQUARED_RELU,
+    },
+    "mxq_gate_layout": {
+        "gate_up": MXQ_GATE_LAYOUT_GATE_UP,
+        "up_gate": MXQ_GATE_LAYOUT_UP_GATE,
+        "interleaved_gate_up": MXQ_GATE_LAYOUT_INTERLEAVED_GATE_UP,
+        "interleaved_up_gate": MXQ_GATE_LAYOUT_INTERLEAVED_UP_GATE,
     },
 }
 
@@ -727,6 +770,12 @@ PROTOTYPES = {
     # keep to it declines; cuBLASLt takes it as the target of its choice. A CPU context refuses it (UNSUPPORTED).
     # mxq_gemm_options_set_sm_count(options, count)
     "mxq_gemm_options_set_sm_count": (c_int32, [c_void_p, c_int32]),
+    # 1: the bits of a row of D depend on that row of op(A) and its scales, on B, N, K, formats, layouts and options alone: not on
+    # other rows, their number, groups, sm_count, streams or graphs (docs/numerics.md). It holds on one chip with one version of
+    # the library. Implementations that cannot promise it decline, and the choice among the others does not depend on rows.
+    # Groups along the contraction refuse it (UNSUPPORTED), since their sums run over rows. 0 (default): the fastest. Since 0.3.
+    # mxq_gemm_options_set_row_invariant(options, row_invariant)
+    "mxq_gemm_options_set_row_invariant": (c_int32, [c_void_p, c_int32]),
     # Makes the product take the implementation of this name or fail, as mxq_quantize_options_set_implementation does.
     # mxq_gemm_options_set_implementation(options, name)
     "mxq_gemm_options_set_implementation": (c_int32, [c_void_p, c_char_p]),
@@ -755,6 +804,9 @@ PROTOTYPES = {
     # See mxq_gemm_options_get_transpose.
     # mxq_gemm_options_get_implementation(options, name)
     "mxq_gemm_options_get_implementation": (c_int32, [c_void_p, POINTER(c_char_p)]),
+    # Since 0.3.
+    # mxq_gemm_options_get_row_invariant(options, row_invariant)
+    "mxq_gemm_options_get_row_invariant": (c_int32, [c_void_p, POINTER(c_int32)]),
     # Name of the implementation that would run; on CUDA its kernel and its source file have the same name. Lives as long as the
     # plan; "" for NULL.
     # mxq_plan_implementation(plan)
@@ -924,4 +976,284 @@ PROTOTYPES = {
     # See mxq_grouped_gemm.
     # mxq_grouped_gemm_query(context, options, a, b, d, plan)
     "mxq_grouped_gemm_query": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, POINTER(c_void_p)]),
+    # Since 0.3.
+    # mxq_activate_options_create(out)
+    "mxq_activate_options_create": (c_int32, [POINTER(c_void_p)]),
+    # Since 0.3.
+    # mxq_activate_options_destroy(options)
+    "mxq_activate_options_destroy": (None, [c_void_p]),
+    # MXQ_ACTIVATION_*. Since 0.3.
+    # mxq_activate_options_set_activation(options, activation)
+    "mxq_activate_options_set_activation": (c_int32, [c_void_p, c_int32]),
+    # MXQ_GATE_LAYOUT_*. Since 0.3.
+    # mxq_activate_options_set_gate_layout(options, layout)
+    "mxq_activate_options_set_gate_layout": (c_int32, [c_void_p, c_int32]),
+    # The numbers of SWIGLU_CLAMPED. By default they are those of gpt-oss: 1.702, 7 and 1. alpha and addend are finite, limit is
+    # above 0 and may be infinite. Since 0.3.
+    # mxq_activate_options_set_clamp(options, alpha, limit, addend)
+    "mxq_activate_options_set_clamp": (c_int32, [c_void_p, c_float, c_float, c_float]),
+    # A bias: one number for each column of in, added to all rows; with experts or groups (experts, columns of in), one bias for
+    # each. They are of MXQ_FORMAT_F32, F16 or BF16, whatever in is, in memory of the context's device. Format 0 with NULL: no bias
+    # (default). Since 0.3.
+    # mxq_activate_options_set_bias(options, format, bias, bytes)
+    "mxq_activate_options_set_bias": (c_int32, [c_void_p, c_int32, c_void_p, c_uint64]),
+    # A factor for each row of the result, such as a router's weight: one number for each row of in, of all experts, of
+    # MXQ_FORMAT_F32, F16 or BF16, in memory of the context's device. Format 0 with NULL: none (default). Since 0.3.
+    # mxq_activate_options_set_row_weights(options, format, weights, bytes)
+    "mxq_activate_options_set_row_weights": (c_int32, [c_void_p, c_int32, c_void_p, c_uint64]),
+    # How a quantized result is quantized: all options of mxq_quantize, but an implementation, which has a setter of its own. They
+    # are copied. NULL (default): the defaults. Since 0.3.
+    # mxq_activate_options_set_quantize_options(options, quantize)
+    "mxq_activate_options_set_quantize_options": (c_int32, [c_void_p, c_void_p]),
+    # Makes the verb take the implementation of this name or fail. NULL or "" (default): the best one, or that of MXQ_IMPL.
+    # Since 0.3.
+    # mxq_activate_options_set_implementation(options, name)
+    "mxq_activate_options_set_implementation": (c_int32, [c_void_p, c_char_p]),
+    # Return what was set, or the default, like the getters of a context's options. Pointers that are not set are NULL with 0
+    # bytes. Since 0.3.
+    # mxq_activate_options_get_activation(options, activation)
+    "mxq_activate_options_get_activation": (c_int32, [c_void_p, POINTER(c_int32)]),
+    # See mxq_activate_options_get_activation.
+    # mxq_activate_options_get_gate_layout(options, layout)
+    "mxq_activate_options_get_gate_layout": (c_int32, [c_void_p, POINTER(c_int32)]),
+    # See mxq_activate_options_get_activation.
+    # mxq_activate_options_get_clamp(options, alpha, limit, addend)
+    "mxq_activate_options_get_clamp": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p]),
+    # See mxq_activate_options_get_activation.
+    # mxq_activate_options_get_bias(options, format, bias, bytes)
+    "mxq_activate_options_get_bias": (c_int32, [c_void_p, POINTER(c_int32), POINTER(c_void_p), POINTER(c_uint64)]),
+    # See mxq_activate_options_get_activation.
+    # mxq_activate_options_get_row_weights(options, format, weights, bytes)
+    "mxq_activate_options_get_row_weights": (c_int32, [c_void_p, POINTER(c_int32), POINTER(c_void_p), POINTER(c_uint64)]),
+    # Copies the options to `quantize`, which the caller has created. Since 0.3.
+    # mxq_activate_options_get_quantize_options(options, quantize)
+    "mxq_activate_options_get_quantize_options": (c_int32, [c_void_p, c_void_p]),
+    # Since 0.3.
+    # mxq_activate_options_get_implementation(options, name)
+    "mxq_activate_options_get_implementation": (c_int32, [c_void_p, POINTER(c_char_p)]),
+    # Activates in (F32, F16, BF16) and stores the result in out, which has the same rows: plain numbers, or every declared part of
+    # a quantized tensor, from one read of in on the CPU, and on CUDA where a plan names activate or activate_tile. in is (S, 2 I)
+    # and out (S, I), or both are (S, I) for activations without a gate; experts are a first dimension of both. An element is
+    # computed in fp32 and rounded once: by quantize as mxq_quantize rounds an F32 input, or to out's type as mxq_convert does.
+    # With groups, which in, out or both may have, each has its own bias; rows of in and of a plain out have no padding (UNSUPPORTED
+    # otherwise), and rows past the last end are neither read nor written. A NaN stays in its element, or in what shares its scale.
+    # Concurrent calls and graphs are as for all verbs. CUDA declines lists of experts. Since 0.3.
+    # mxq_activate(context, options, in, out, workspace, workspace_bytes, stream)
+    "mxq_activate": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_uint64, c_void_p]),
+    # Since 0.3.
+    # mxq_activate_query(context, options, in, out, plan)
+    "mxq_activate_query": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p, POINTER(c_void_p)]),
+    # A descriptor for `tokens` (0 or more) with `choices` of `experts` each. choices is 1 or more, experts 1 to
+    # MXQ_MAX_GROUPS, and tokens * choices at most MXQ_MAX_DIM. On failure *out is NULL. Since 0.3.
+    # mxq_routing_create(tokens, choices, experts, out)
+    "mxq_routing_create": (c_int32, [c_int64, c_int32, c_int32, POINTER(c_void_p)]),
+    # See mxq_routing_create.
+    # mxq_routing_destroy(routing)
+    "mxq_routing_destroy": (None, [c_void_p]),
+    # The expert of each choice, (T, k), in memory of the context's device; `bytes` is exactly their size. -1 drops a choice. A
+    # CPU context refuses other numbers below 0, or experts and more; CUDA drops and counts them (mxq_routing_set_dropped). An
+    # expert that a token chooses twice gets two rows. NULL with 0 bytes clears them. Since 0.3.
+    # mxq_routing_set_ids(routing, ids, bytes, type)
+    "mxq_routing_set_ids": (c_int32, [c_void_p, c_void_p, c_uint64, c_int32]),
+    # The weight of each choice, (T, k), F32 or BF16, in memory of the context's device; `bytes` is exactly their size. Format
+    # 0 with NULL (default): none, which mxq_combine takes for weights of 1. Since 0.3.
+    # mxq_routing_set_weights(routing, format, weights, bytes)
+    "mxq_routing_set_weights": (c_int32, [c_void_p, c_int32, c_void_p, c_uint64]),
+    # The experts of this rank, `count` (1 or more) from `first` on; choices of others are dropped. Default: all, with 0 and 0.
+    # `ends` has `count` numbers. Refused where the memory that was set is then too small, or with computed arrays. Since 0.3.
+    # mxq_routing_set_local_experts(routing, first, count)
+    "mxq_routing_set_local_experts": (c_int32, [c_void_p, c_int32, c_int32]),
+    # Memory for what mxq_route computes, at a multiple of 256 bytes, at least mxq_routing_required_bytes, which does not
+    # depend on weights. Its content does not matter before mxq_route. NULL with 0 clears it. It replaces what
+    # mxq_routing_set_computed said. Since 0.3.
+    # mxq_routing_set_memory(routing, memory, bytes)
+    "mxq_routing_set_memory": (c_int32, [c_void_p, c_void_p, c_uint64]),
+    # See mxq_routing_set_memory.
+    # mxq_routing_required_bytes(routing, bytes)
+    "mxq_routing_required_bytes": (c_int32, [c_void_p, POINTER(c_uint64)]),
+    # Where mxq_route writes how many ids were out of range and not -1, one int32 in memory of the context's device; `bytes` is
+    # 4. A CPU context writes 0. NULL with 0 (default): not wanted. Since 0.3.
+    # mxq_routing_set_dropped(routing, dropped, bytes)
+    "mxq_routing_set_dropped": (c_int32, [c_void_p, POINTER(c_int32), c_uint64]),
+    # What another library computed, in the form of mxq_route, which then refuses the routing. Each `bytes` is exactly the size
+    # of its array; row_weights may be NULL with 0. On CUDA, numbers out of range count as -1; a CPU context refuses them. NULL
+    # everywhere clears them. It replaces mxq_routing_set_memory. Since 0.3.
+    # mxq_routing_set_computed(routing, ends, end_bytes, row_tokens, row_token_bytes, choice_rows, choice_row_bytes, row_weights, row_weight_bytes)
+    "mxq_routing_set_computed": (c_int32, [c_void_p, c_void_p, c_uint64, c_void_p, c_uint64, c_void_p, c_uint64, c_void_p, c_uint64]),
+    # Return what was set, or the default, like the getters of a tensor. *type and *format are 0 where nothing is set.
+    # Since 0.3.
+    # mxq_routing_get_shape(routing, tokens, choices, experts)
+    "mxq_routing_get_shape": (c_int32, [c_void_p, POINTER(c_int64), POINTER(c_int32), POINTER(c_int32)]),
+    # See mxq_routing_get_shape.
+    # mxq_routing_get_ids(routing, ids, bytes, type)
+    "mxq_routing_get_ids": (c_int32, [c_void_p, POINTER(c_void_p), POINTER(c_uint64), POINTER(c_int32)]),
+    # See mxq_routing_get_shape.
+    # mxq_routing_get_weights(routing, format, weights, bytes)
+    "mxq_routing_get_weights": (c_int32, [c_void_p, POINTER(c_int32), POINTER(c_void_p), POINTER(c_uint64)]),
+    # See mxq_routing_get_shape.
+    # mxq_routing_get_local_experts(routing, first, count)
+    "mxq_routing_get_local_experts": (c_int32, [c_void_p, POINTER(c_int32), POINTER(c_int32)]),
+    # See mxq_routing_get_shape.
+    # mxq_routing_get_memory(routing, memory, bytes)
+    "mxq_routing_get_memory": (c_int32, [c_void_p, POINTER(c_void_p), POINTER(c_uint64)]),
+    # See mxq_routing_get_shape.
+    # mxq_routing_get_dropped(routing, dropped, bytes)
+    "mxq_routing_get_dropped": (c_int32, [c_void_p, POINTER(c_void_p), POINTER(c_uint64)]),
+    # Return the arrays that mxq_route fills or that mxq_routing_set_computed gave, with their exact bytes; NULL with 0 bytes
+    # before either has memory. Since 0.3.
+    # mxq_routing_get_ends(routing, ends, bytes)
+    "mxq_routing_get_ends": (c_int32, [c_void_p, POINTER(c_void_p), POINTER(c_uint64)]),
+    # See mxq_routing_get_ends.
+    # mxq_routing_get_row_tokens(routing, tokens, bytes)
+    "mxq_routing_get_row_tokens": (c_int32, [c_void_p, POINTER(c_void_p), POINTER(c_uint64)]),
+    # See mxq_routing_get_ends.
+    # mxq_routing_get_choice_rows(routing, rows, bytes)
+    "mxq_routing_get_choice_rows": (c_int32, [c_void_p, POINTER(c_void_p), POINTER(c_uint64)]),
+    # See mxq_routing_get_ends.
+    # mxq_routing_get_row_weights(routing, weights, bytes)
+    "mxq_routing_get_row_weights": (c_int32, [c_void_p, POINTER(c_void_p), POINTER(c_uint64)]),
+    # Fills the memory of a routing from its ids and weights: ends, row_tokens, choice_rows, and row_weights where it has
+    # weights. On CUDA one launch, which reads nothing on the host: a graph that captures it may be replayed with other ids.
+    # options may only ask for an implementation. Without tokens, ends are 0. Since 0.3.
+    # mxq_route(context, options, routing, workspace, workspace_bytes, stream)
+    "mxq_route": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p, c_uint64, c_void_p]),
+    # See mxq_route.
+    # mxq_route_query(context, options, routing, plan)
+    "mxq_route_query": (c_int32, [c_void_p, c_void_p, c_void_p, POINTER(c_void_p)]),
+    # The rows of a plain matrix by index: row i is row indices[i] of its data, which then have `source_rows` rows, and -1 is a
+    # row of zeros. `indices` holds one MXQ_TYPE_INT32 or MXQ_TYPE_INT64 for each row in memory of the context's device;
+    # `bytes` is exactly their size. Other numbers out of range count as -1 on CUDA, and a CPU context refuses them. The input
+    # of mxq_quantize, mxq_amax, mxq_convert and mxq_pad_groups, and plain operands of products may have them; other verbs
+    # refuse them by name. Groups of such a tensor have no padding. mxq_tensor_required_bytes tells the bytes of the source
+    # rows. An implementation that does not read rows by index gets a copy, which a CUDA context makes in the workspace by one
+    # more launch (mxq_plan_reason says so). NULL with 0 bytes, type 0 and 0 rows clears them; NULL with a type serves queries.
+    # 2-D tensors only. Since 0.3.
+    # mxq_tensor_set_row_indices(tensor, indices, bytes, type, source_rows)
+    "mxq_tensor_set_row_indices": (c_int32, [c_void_p, c_void_p, c_uint64, c_int32, c_int64]),
+    # What was set; *type is 0 where rows are not by index. Since 0.3.
+    # mxq_tensor_get_row_indices(tensor, indices, bytes, type, source_rows)
+    "mxq_tensor_get_row_indices": (c_int32, [c_void_p, POINTER(c_void_p), POINTER(c_uint64), POINTER(c_int32), POINTER(c_int64)]),
+    # Give a matrix of T * k rows the groups of a routing: its ends, for each expert of this rank. mxq_tensor_set_routing_rows
+    # also makes its rows those of the tokens, by row_tokens: the data of the plain tensor have T rows. The addresses that the
+    # routing has now are set; after it got other memory, call them again. Since 0.3.
+    # mxq_tensor_set_routing_rows(tensor, routing)
+    "mxq_tensor_set_routing_rows": (c_int32, [c_void_p, c_void_p]),
+    # See mxq_tensor_set_routing_rows.
+    # mxq_tensor_set_routing_groups(tensor, routing)
+    "mxq_tensor_set_routing_groups": (c_int32, [c_void_p, c_void_p]),
+    # Sums the rows of each token's choices: out[t] = residual[t] + sum over j of weight[t, j] * in[row of choice (t, j)]. in
+    # has a row for each choice (T * k), out and residual one for each token, all plain of any type with row strides; residual
+    # may be NULL: 0. A choice that is dropped adds nothing, and without weights each weight is 1. A sum starts at the
+    # residual. It adds the choices of a token in order, in fp32: a product is rounded, then added, and the sum is rounded once
+    # to out's type, as mxq_convert does. Weights and rows of choices are those of the routing. A CPU context refuses rows of
+    # choices that in does not have; CUDA drops them. in may have groups without padding. options may only ask for an
+    # implementation. Since 0.3.
+    # mxq_combine(context, options, routing, in, residual, out, workspace, workspace_bytes, stream)
+    "mxq_combine": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_uint64, c_void_p]),
+    # See mxq_combine.
+    # mxq_combine_query(context, options, routing, in, residual, out, plan)
+    "mxq_combine_query": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, POINTER(c_void_p)]),
+    # The gradients of mxq_combine, from d_out, the gradient of its output (T rows), all plain and of any type:
+    #
+    #     d_in        d_in[row of (t, j)] = weight[t, j] * d_out[t], rounded once to its type; other rows are not written
+    #     d_weights   F32 (T, k): d_weights[t, j] = sum over columns of d_out[t] * in[row of (t, j)]; 0 for a dropped choice
+    #
+    # Either may be NULL: not wanted. in is read for d_weights alone, and may be NULL without. A residual has the gradient
+    # d_out. Products and sums are rounded in fp32, in an order that docs/numerics.md fixes, so that the bits are the same
+    # everywhere. options may only ask for an implementation. Since 0.3.
+    # mxq_combine_backward(context, options, routing, d_out, in, d_in, d_weights, workspace, workspace_bytes, stream)
+    "mxq_combine_backward": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_uint64, c_void_p]),
+    # See mxq_combine_backward.
+    # mxq_combine_backward_query(context, options, routing, d_out, in, d_in, d_weights, plan)
+    "mxq_combine_backward_query": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, POINTER(c_void_p)]),
+    # Since 0.3.
+    # mxq_expert_layer_options_create(out)
+    "mxq_expert_layer_options_create": (c_int32, [POINTER(c_void_p)]),
+    # Since 0.3.
+    # mxq_expert_layer_options_destroy(options)
+    "mxq_expert_layer_options_destroy": (None, [c_void_p]),
+    # The activation with its numbers, its layout of gates and, where set, its bias, which is added after the first product was
+    # rounded. Row weights and an implementation are refused. NULL (default): the defaults of mxq_activate. Since 0.3.
+    # mxq_expert_layer_options_set_activate_options(options, activate)
+    "mxq_expert_layer_options_set_activate_options": (c_int32, [c_void_p, c_void_p]),
+    # The format and scaling of the rows that enter each product: a quantized format, scaling 0 being its default, or format 0
+    # with scaling 0 (default): plain, those of x and of the inner format. Since 0.3.
+    # mxq_expert_layer_options_set_row_format(options, format, scaling)
+    "mxq_expert_layer_options_set_row_format": (c_int32, [c_void_p, c_int32, c_int32]),
+    # How these rows are quantized. An amax that is given, a source part and an implementation are refused. NULL (default): the
+    # defaults of mxq_quantize. Since 0.3.
+    # mxq_expert_layer_options_set_quantize_options(options, quantize)
+    "mxq_expert_layer_options_set_quantize_options": (c_int32, [c_void_p, c_void_p]),
+    # What numbers between the steps are rounded to: the first product, a plain activation and the second product.
+    # MXQ_FORMAT_BF16 (default), F16 or F32. Since 0.3.
+    # mxq_expert_layer_options_set_inner_format(options, format)
+    "mxq_expert_layer_options_set_inner_format": (c_int32, [c_void_p, c_int32]),
+    # The bias of a product, (experts of this rank, its columns), added in fp32 before the product is rounded: as
+    # mxq_gemm_options_set_bias. Format 0 with NULL: none (default). Since 0.3.
+    # mxq_expert_layer_options_set_gate_up_bias(options, format, bias, bytes)
+    "mxq_expert_layer_options_set_gate_up_bias": (c_int32, [c_void_p, c_int32, c_void_p, c_uint64]),
+    # See mxq_expert_layer_options_set_gate_up_bias.
+    # mxq_expert_layer_options_set_down_bias(options, format, bias, bytes)
+    "mxq_expert_layer_options_set_down_bias": (c_int32, [c_void_p, c_int32, c_void_p, c_uint64]),
+    # What the sum of each token starts at, a plain tensor of out's shape, such as the output of a shared expert. The
+    # descriptor is copied. NULL (default): 0. Since 0.3.
+    # mxq_expert_layer_options_set_residual(options, residual)
+    "mxq_expert_layer_options_set_residual": (c_int32, [c_void_p, c_void_p]),
+    # 1: the weights of choices multiply the activation, before the second product, whose bias they then leave alone; 0
+    # (default): they multiply the second product with its bias. Since 0.3.
+    # mxq_expert_layer_options_set_weights_first(options, first)
+    "mxq_expert_layer_options_set_weights_first": (c_int32, [c_void_p, c_int32]),
+    # As mxq_gemm_options_set_exact_products, for both products. Since 0.3.
+    # mxq_expert_layer_options_set_exact_products(options, exact)
+    "mxq_expert_layer_options_set_exact_products": (c_int32, [c_void_p, c_int32]),
+    # Return what was set, or the default, like the getters of a context's options. Options and descriptors are copied to
+    # objects that the caller has created; *has_residual is 0 where there is none, and residual, a tensor of any shape, is then
+    # left alone. Since 0.3.
+    # mxq_expert_layer_options_get_activate_options(options, activate)
+    "mxq_expert_layer_options_get_activate_options": (c_int32, [c_void_p, c_void_p]),
+    # See mxq_expert_layer_options_get_activate_options.
+    # mxq_expert_layer_options_get_row_format(options, format, scaling)
+    "mxq_expert_layer_options_get_row_format": (c_int32, [c_void_p, POINTER(c_int32), POINTER(c_int32)]),
+    # See mxq_expert_layer_options_get_activate_options.
+    # mxq_expert_layer_options_get_quantize_options(options, quantize)
+    "mxq_expert_layer_options_get_quantize_options": (c_int32, [c_void_p, c_void_p]),
+    # See mxq_expert_layer_options_get_activate_options.
+    # mxq_expert_layer_options_get_inner_format(options, format)
+    "mxq_expert_layer_options_get_inner_format": (c_int32, [c_void_p, POINTER(c_int32)]),
+    # See mxq_expert_layer_options_get_activate_options.
+    # mxq_expert_layer_options_get_gate_up_bias(options, format, bias, bytes)
+    "mxq_expert_layer_options_get_gate_up_bias": (c_int32, [c_void_p, POINTER(c_int32), POINTER(c_void_p), POINTER(c_uint64)]),
+    # See mxq_expert_layer_options_get_activate_options.
+    # mxq_expert_layer_options_get_down_bias(options, format, bias, bytes)
+    "mxq_expert_layer_options_get_down_bias": (c_int32, [c_void_p, POINTER(c_int32), POINTER(c_void_p), POINTER(c_uint64)]),
+    # See mxq_expert_layer_options_get_activate_options.
+    # mxq_expert_layer_options_get_residual(options, has_residual, residual)
+    "mxq_expert_layer_options_get_residual": (c_int32, [c_void_p, POINTER(c_int32), c_void_p]),
+    # See mxq_expert_layer_options_get_activate_options.
+    # mxq_expert_layer_options_get_weights_first(options, first)
+    "mxq_expert_layer_options_get_weights_first": (c_int32, [c_void_p, POINTER(c_int32)]),
+    # See mxq_expert_layer_options_get_activate_options.
+    # mxq_expert_layer_options_get_exact_products(options, exact)
+    "mxq_expert_layer_options_get_exact_products": (c_int32, [c_void_p, POINTER(c_int32)]),
+    # Runs an expert layer, from tokens to tokens. With T tokens of K numbers, E experts of this rank and an activation from 2
+    # I numbers to I (without a gate: from I to I):
+    #
+    #     step            what                                              argument
+    #     mxq_route       ids to rows of experts                            routing: left out where its arrays are computed
+    #     mxq_quantize    rows of x by index, where the options say so      x (T, K), plain
+    #     mxq_grouped_gemm   with its bias, to the inner format             gate_up (E, 2 I, K), any format
+    #     mxq_activate    to the inner format, or quantized                 with the row weights, where they come first
+    #     mxq_grouped_gemm   with its bias, to the inner format             down (E, K, I), any format
+    #     mxq_combine     with the weights of choices, and the residual     out (T, K), plain
+    #
+    # The bits are those of these verbs, where a query names the same implementations. routing has ids, memory and, where
+    # wanted, weights. mxq_plan_implementation names the implementation of each step, separated by ", ", mxq_plan_reason has a
+    # reason for each step that has one, mxq_plan_bound the larger number of the two products, and mxq_plan_workspace_bytes
+    # what all steps need. Sizes of groups stay on the device: a graph that captures the call may be replayed with other ids
+    # and weights. Since 0.3.
+    # mxq_expert_layer(context, options, x, routing, gate_up, down, out, workspace, workspace_bytes, stream)
+    "mxq_expert_layer": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_uint64, c_void_p]),
+    # See mxq_expert_layer.
+    # mxq_expert_layer_query(context, options, x, routing, gate_up, down, out, plan)
+    "mxq_expert_layer_query": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, POINTER(c_void_p)]),
 }

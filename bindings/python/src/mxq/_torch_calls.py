@@ -18,8 +18,8 @@ from ._torch_products import grouped_matmul_op, matmul_op
 
 
 def matmul(a: Any, b: Any, *, dtype: Any = None, out: Any = None, alpha: float = 1.0, beta: float = 0.0, accumulate: bool = False,
-           bias: Optional[Tensor] = None, exact_products: bool = False, sm_count: int = 0, implementation: Optional[str] = None,
-           context: Optional[Context] = None) -> Tensor:
+           bias: Optional[Tensor] = None, exact_products: bool = False, row_invariant: bool = False, sm_count: int = 0,
+           implementation: Optional[str] = None, context: Optional[Context] = None) -> Tensor:
     """mxq.matmul as an operator of torch, with gradients of plain tensors and the bias."""
     _refuse(a, b, bias, out, beta, accumulate)
     a, lead = folded(a, b)
@@ -28,13 +28,13 @@ def matmul(a: Any, b: Any, *, dtype: Any = None, out: Any = None, alpha: float =
     left, right = pack(a, "a"), pack(b, "b")
     with _entered(context, left):
         y: Tensor = matmul_op(left.tensors, left.text, left.shape, right.tensors, right.text, right.shape, bias, _dtype(dtype, a),
-                              exact_products, alpha, sm_count, implementation)
+                              exact_products, row_invariant, alpha, sm_count, implementation)
     return y if lead is None else y.reshape(*lead, y.shape[-1])
 
 
 def grouped_matmul(a: Any, b: Any, *, groups: Any = None, dtype: Any = None, out: Any = None, alpha: float = 1.0, beta: float = 0.0,
-                   accumulate: bool = False, bias: Optional[Tensor] = None, exact_products: bool = False, sm_count: int = 0,
-                   implementation: Optional[str] = None, context: Optional[Context] = None) -> Tensor:
+                   accumulate: bool = False, bias: Optional[Tensor] = None, exact_products: bool = False, row_invariant: bool = False,
+                   sm_count: int = 0, implementation: Optional[str] = None, context: Optional[Context] = None) -> Tensor:
     """mxq.grouped_matmul as an operator of torch, with gradients of plain tensors and the bias."""
     _refuse(a, b, bias, out, beta, accumulate)
     left, right = pack(a, "a"), pack(b, "b")
@@ -52,7 +52,8 @@ def grouped_matmul(a: Any, b: Any, *, groups: Any = None, dtype: Any = None, out
         raise Error("a has no groups; quantize it with groups, or give groups with a plain tensor")
     with _entered(context, left):
         y: Tensor = grouped_matmul_op(left.tensors, left.text, left.shape, right.tensors, right.text, right.shape, rows.ends,
-                                      rows.cover_rows, bias, _dtype(dtype, a), exact_products, alpha, sm_count, implementation)
+                                      rows.cover_rows, bias, _dtype(dtype, a), exact_products, row_invariant, alpha, sm_count,
+                                      implementation)
     return y
 
 

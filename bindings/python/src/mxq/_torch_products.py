@@ -25,16 +25,17 @@ def seen_shape(text: str, shape: List[int]) -> List[int]:
 
 @library.custom_op("mxq::matmul", mutates_args=())
 def matmul_op(a: List[Tensor], a_text: str, a_shape: List[int], b: List[Tensor], b_text: str, b_shape: List[int],
-              bias: Optional[Tensor], dtype: torch.dtype, exact_products: bool, alpha: float, sm_count: int,
+              bias: Optional[Tensor], dtype: torch.dtype, exact_products: bool, row_invariant: bool, alpha: float, sm_count: int,
               implementation: Optional[str]) -> Tensor:
     out: Tensor = prepare_matmul(unpack(a, a_text, a_shape, None, False), unpack(b, b_text, b_shape, None, False), bias=bias, dtype=dtype,
-                                 exact_products=exact_products, alpha=alpha, sm_count=sm_count, implementation=implementation).run()
+                                 exact_products=exact_products, row_invariant=row_invariant, alpha=alpha, sm_count=sm_count,
+                                 implementation=implementation).run()
     return out
 
 
 @matmul_op.register_fake
 def _(a: List[Tensor], a_text: str, a_shape: List[int], b: List[Tensor], b_text: str, b_shape: List[int],
-      bias: Optional[Tensor], dtype: torch.dtype, exact_products: bool, alpha: float, sm_count: int,
+      bias: Optional[Tensor], dtype: torch.dtype, exact_products: bool, row_invariant: bool, alpha: float, sm_count: int,
       implementation: Optional[str]) -> Tensor:
     return a[0].new_empty((seen_shape(a_text, a_shape)[-2], seen_shape(b_text, b_shape)[-1]), dtype=dtype)
 
@@ -70,21 +71,21 @@ def _given_back(ctx: Any, da: Optional[Tensor], db: Optional[Tensor], dbias: Opt
 
 
 def _keep_matmul(ctx: Any, inputs: Tuple[Any, ...], output: Tensor) -> None:
-    a, a_text, a_shape, b, b_text, b_shape, bias, _, ctx.exact, ctx.alpha, ctx.sm_count, _ = inputs
+    a, a_text, a_shape, b, b_text, b_shape, bias, _, ctx.exact, ctx.invariant, ctx.alpha, ctx.sm_count, _ = inputs
     _keep(ctx, inputs, Packed(a, a_text, a_shape), Packed(b, b_text, b_shape), bias, None)
 
 
 def _matmul_gradient(ctx: Any, dy: Tensor) -> Grads:
     a, b, _ = _kept(ctx)
 
-    def times(left: Tensor, right: Packed, dtype: torch.dtype) -> Tensor:
+    def times(left: Tensor, right: Packed, dtype: torch.dtype, invariant: bool) -> Tensor:
         left = left.to(dtype).contiguous()
-        out: Tensor = matmul_op([left], "", list(left.shape), right.tensors, right.text, right.shape, None, dtype, ctx.exact, ctx.alpha,
-                                ctx.sm_count, None)
+        out: Tensor = matmul_op([left], "", list(left.shape), right.tensors, right.text, right.shape, None, dtype, ctx.exact,
+                                invariant, ctx.alpha, ctx.sm_count, None)
         return out
 
-    da = times(dy, b.mT, ctx.a_dtype) if ctx.a_wanted else None
-    db = times(dy.mT, a, ctx.b_dtype).mT if ctx.b_wanted else None
+    da = times(dy, b.mT, ctx.a_dtype, ctx.invariant) if ctx.a_wanted else None
+    db = times(dy.mT, a, ctx.b_dtype, False).mT if ctx.b_wanted else None
     dbias = None if ctx.bias_dtype is None else dy.float().sum(0).to(ctx.bias_dtype)
     return _given_back(ctx, da, db, dbias, 6)
 
@@ -98,25 +99,26 @@ matmul_op.register_autograd(_matmul_gradient, setup_context=_keep_matmul)
 @library.custom_op("mxq::grouped_matmul", mutates_args=())
 def grouped_matmul_op(a: List[Tensor], a_text: str, a_shape: List[int], b: List[Tensor], b_text: str, b_shape: List[int],
                       ends: Tensor, cover_rows: bool, bias: Optional[Tensor], dtype: torch.dtype, exact_products: bool,
-                      alpha: float, sm_count: int, implementation: Optional[str]) -> Tensor:
+                      row_invariant: bool, alpha: float, sm_count: int, implementation: Optional[str]) -> Tensor:
     left = unpack(a, a_text, a_shape, ends, cover_rows)
     right = unpack(b, b_text, b_shape, ends if is_transposed(a_text) else None, cover_rows)
     groups = Groups(ends, cover_rows=cover_rows) if isinstance(left, Tensor) else None
     out: Tensor = prepare_grouped_matmul(left, right, groups=groups, bias=bias, dtype=dtype, exact_products=exact_products,
-                                         alpha=alpha, sm_count=sm_count, implementation=implementation).run()
+                                         row_invariant=row_invariant, alpha=alpha, sm_count=sm_count,
+                                         implementation=implementation).run()
     return out
 
 
 @grouped_matmul_op.register_fake
 def _(a: List[Tensor], a_text: str, a_shape: List[int], b: List[Tensor], b_text: str, b_shape: List[int],
       ends: Tensor, cover_rows: bool, bias: Optional[Tensor], dtype: torch.dtype, exact_products: bool,
-      alpha: float, sm_count: int, implementation: Optional[str]) -> Tensor:
+      row_invariant: bool, alpha: float, sm_count: int, implementation: Optional[str]) -> Tensor:
     rows, cols = seen_shape(a_text, a_shape)[-2], seen_shape(b_text, b_shape)[-1]
     return a[0].new_empty((ends.shape[0], rows, cols) if is_transposed(a_text) else (rows, cols), dtype=dtype)
 
 
 def _keep_grouped(ctx: Any, inputs: Tuple[Any, ...], output: Tensor) -> None:
-    a, a_text, a_shape, b, b_text, b_shape, ends, ctx.cover_rows, bias, _, ctx.exact, ctx.alpha, ctx.sm_count, _ = inputs
+    a, a_text, a_shape, b, b_text, b_shape, ends, ctx.cover_rows, bias, _, ctx.exact, ctx.invariant, ctx.alpha, ctx.sm_count, _ = inputs
     _keep(ctx, inputs, Packed(a, a_text, a_shape), Packed(b, b_text, b_shape), bias, ends)
 
 
@@ -125,7 +127,7 @@ def _grouped_gradient(ctx: Any, dy: Tensor) -> Grads:
     assert ends is not None
     da = db = dbias = None
     if ctx.a_wanted:
-        da = _grouped(dy.to(ctx.a_dtype), b.mT, ends, ctx.cover_rows, ctx.exact, ctx.alpha, ctx.sm_count)
+        da = _grouped(dy.to(ctx.a_dtype), b.mT, ends, ctx.cover_rows, ctx.exact, ctx.invariant, ctx.alpha, ctx.sm_count)
     if ctx.b_wanted:
         db = ctx.alpha * grouped_outer_op(dy.to(ctx.a_dtype), a.tensors[0], ends, ctx.cover_rows).mT.to(ctx.b_dtype)
     if ctx.bias_dtype is not None:
@@ -133,10 +135,11 @@ def _grouped_gradient(ctx: Any, dy: Tensor) -> Grads:
     return _given_back(ctx, da, db, dbias, 8)
 
 
-def _grouped(left: Tensor, right: Packed, ends: Tensor, cover_rows: bool, exact: bool, alpha: float, sm_count: int) -> Tensor:
+def _grouped(left: Tensor, right: Packed, ends: Tensor, cover_rows: bool, exact: bool, invariant: bool, alpha: float,
+             sm_count: int) -> Tensor:
     left = left.contiguous()
     out: Tensor = grouped_matmul_op([left], "", list(left.shape), right.tensors, right.text, right.shape, ends, cover_rows, None,
-                                    left.dtype, exact, alpha, sm_count, None)
+                                    left.dtype, exact, invariant, alpha, sm_count, None)
     return out
 
 
@@ -179,8 +182,8 @@ def _keep_outer(ctx: Any, inputs: Tuple[Any, ...], output: Tensor) -> None:
 def _outer_gradient(ctx: Any, gradient: Tensor) -> Grads:
     dy, x, ends = ctx.saved_tensors
     gradient = gradient.contiguous()
-    of_dy = _grouped(x, plain_operand(gradient.mT), ends, ctx.cover_rows, False, 1.0, 0) if ctx.needs_input_grad[0] else None
-    of_x = _grouped(dy, plain_operand(gradient), ends, ctx.cover_rows, False, 1.0, 0) if ctx.needs_input_grad[1] else None
+    of_dy = _grouped(x, plain_operand(gradient.mT), ends, ctx.cover_rows, False, False, 1.0, 0) if ctx.needs_input_grad[0] else None
+    of_x = _grouped(dy, plain_operand(gradient), ends, ctx.cover_rows, False, False, 1.0, 0) if ctx.needs_input_grad[1] else None
     return of_dy, of_x, None, None
 
 

@@ -77,16 +77,18 @@ def dequantize(q: QTensor, dtype: Optional[torch.dtype] = None, *, part: Optiona
     return out
 
 
-def matmul(a: Any, b: Any, *, dtype: Optional[torch.dtype] = None, bias: Optional[Tensor] = None, exact_products: bool = False) -> Tensor:
+def matmul(a: Any, b: Any, *, dtype: Optional[torch.dtype] = None, bias: Optional[Tensor] = None, exact_products: bool = False,
+           row_invariant: bool = False) -> Tensor:
     """mxq.matmul as an operator of torch."""
-    return _torch_calls.matmul(a, b, dtype=dtype, bias=bias, exact_products=exact_products)
+    return _torch_calls.matmul(a, b, dtype=dtype, bias=bias, exact_products=exact_products, row_invariant=row_invariant)
 
 
 def grouped_matmul(a: Any, b: Any, *, ends: Any = None, dtype: Optional[torch.dtype] = None, bias: Optional[Tensor] = None,
-                   exact_products: bool = False, check_ends: bool = False) -> Tensor:
+                   exact_products: bool = False, row_invariant: bool = False, check_ends: bool = False) -> Tensor:
     """mxq.grouped_matmul as an operator of torch. ends: of the groups of a plain a; a quantized one has its own."""
     groups = _groups(ends, a, check_ends) if isinstance(a, Tensor) else ends
-    return _torch_calls.grouped_matmul(a, b, groups=groups, dtype=dtype, bias=bias, exact_products=exact_products)
+    return _torch_calls.grouped_matmul(a, b, groups=groups, dtype=dtype, bias=bias, exact_products=exact_products,
+                                       row_invariant=row_invariant)
 
 
 class _Linear(torch.autograd.Function):

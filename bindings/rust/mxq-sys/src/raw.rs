@@ -257,6 +257,66 @@ pub const MXQ_BOUND_REBASED: mxq_bound = 3;
 pub const MXQ_BOUND_REBASED_GUARDED: mxq_bound = 4;
 /// products of two codes are exact; not measured: how FP8 and FP4 tensor cores sum
 pub const MXQ_BOUND_BLACKWELL_TENSOR_CORES: mxq_bound = 5;
+/// What stands between the two products of a feed-forward layer. g is the gate and u is `up`, each with its bias; sigmoid(x) is
+/// 1 / (1 + e^-x). docs/numerics.md has each step and what NaN, infinities and -0 give. Since 0.3.
+pub type mxq_activation = i32;
+/// default: g sigmoid(g) u. Since 0.3
+pub const MXQ_ACTIVATION_SWIGLU: mxq_activation = 1;
+/// g (1 + erf(g / sqrt 2)) / 2 u. Since 0.3
+pub const MXQ_ACTIVATION_GEGLU_ERF: mxq_activation = 2;
+/// g (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3))) / 2 u. Since 0.3
+pub const MXQ_ACTIVATION_GEGLU_TANH: mxq_activation = 3;
+/// g sigmoid(alpha g) (u + addend), with g at most limit, u within +-limit. Since 0.3
+pub const MXQ_ACTIVATION_SWIGLU_CLAMPED: mxq_activation = 4;
+/// without a gate: x sigmoid(x). Since 0.3
+pub const MXQ_ACTIVATION_SILU: mxq_activation = 5;
+/// without a gate: x (1 + erf(x / sqrt 2)) / 2. Since 0.3
+pub const MXQ_ACTIVATION_GELU_ERF: mxq_activation = 6;
+/// without a gate: x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2. Since 0.3
+pub const MXQ_ACTIVATION_GELU_TANH: mxq_activation = 7;
+/// without a gate: max(x, 0)^2. Since 0.3
+pub const MXQ_ACTIVATION_SQUARED_RELU: mxq_activation = 8;
+/// Which columns of a row of 2 I are gates, and which are `up`. Since 0.3.
+pub type mxq_gate_layout = i32;
+/// default: I gates, then I ups. Since 0.3
+pub const MXQ_GATE_LAYOUT_GATE_UP: mxq_gate_layout = 1;
+/// I ups, then I gates. Since 0.3
+pub const MXQ_GATE_LAYOUT_UP_GATE: mxq_gate_layout = 2;
+/// gate, up, gate, up, ..., as gpt-oss has them. Since 0.3
+pub const MXQ_GATE_LAYOUT_INTERLEAVED_GATE_UP: mxq_gate_layout = 3;
+/// up, gate, up, gate, ... Since 0.3
+pub const MXQ_GATE_LAYOUT_INTERLEAVED_UP_GATE: mxq_gate_layout = 4;
+/// Options of activate, each at its default until it is set. NULL means defaults: SwiGLU, the gates first. Options that mean
+/// nothing to a call are refused (INVALID\_ARGUMENT): a gate layout or a clamp of an activation that has none, options of
+/// quantize where out is plain or that mean nothing to its format. Since 0.3.
+#[repr(C)]
+pub struct mxq_activate_options {
+    _opaque: [u8; 0],
+    _marker: PhantomData<(*mut u8, PhantomPinned)>,
+}
+/// A descriptor of one routing: each of T tokens chooses k of E experts. It owns no memory. Letters: T tokens, k choices, S
+/// = T \* k. Choice j of token t has the number t \* k + j. mxq\_route computes, all int32 but the last:
+///
+/// ```text
+/// ends          (experts of this rank)   one past the last row of each expert: groups for mxq_tensor_set_groups
+/// row_tokens    (S)                      the token of each row; -1 for rows past the last end
+/// choice_rows   (T, k)                   the row of each choice; -1 for a choice that is dropped
+/// row_weights   (S), F32                 the weight of each row, where weights are set; 0 for rows past the last end
+/// ```
+///
+/// Rows are sorted by expert, and rows of an expert by the number of their choice. Since 0.3.
+#[repr(C)]
+pub struct mxq_routing {
+    _opaque: [u8; 0],
+    _marker: PhantomData<(*mut u8, PhantomPinned)>,
+}
+/// Options of mxq\_expert\_layer, each at its default until it is set. What setters get is copied, but the memory that it
+/// points to. Since 0.3.
+#[repr(C)]
+pub struct mxq_expert_layer_options {
+    _opaque: [u8; 0],
+    _marker: PhantomData<(*mut u8, PhantomPinned)>,
+}
 
 extern "C" {
     /// Version of the loaded library as major \* 10000 + minor \* 100 + patch (0.2.0 is 200).
@@ -616,6 +676,11 @@ extern "C" {
     /// them, 1 to 1024; 0 (default): all. D keeps its bound; where SMs share a sum, its bits may be others. Who cannot
     /// keep to it declines; cuBLASLt takes it as the target of its choice. A CPU context refuses it (UNSUPPORTED).
     pub fn mxq_gemm_options_set_sm_count(options: *mut mxq_gemm_options, count: i32) -> mxq_status;
+    /// 1: the bits of a row of D depend on that row of op(A) and its scales, on B, N, K, formats, layouts and options alone: not on
+    /// other rows, their number, groups, sm\_count, streams or graphs (docs/numerics.md). It holds on one chip with one version of
+    /// the library. Implementations that cannot promise it decline, and the choice among the others does not depend on rows.
+    /// Groups along the contraction refuse it (UNSUPPORTED), since their sums run over rows. 0 (default): the fastest. Since 0.3.
+    pub fn mxq_gemm_options_set_row_invariant(options: *mut mxq_gemm_options, row_invariant: i32) -> mxq_status;
     /// Makes the product take the implementation of this name or fail, as mxq\_quantize\_options\_set\_implementation does.
     pub fn mxq_gemm_options_set_implementation(options: *mut mxq_gemm_options, name: *const c_char) -> mxq_status;
     /// Return what was set, or the default, like the getters of a context's options. \*format is 0, with NULL and 0 bytes, where
@@ -635,6 +700,8 @@ extern "C" {
     pub fn mxq_gemm_options_get_sm_count(options: *const mxq_gemm_options, count: *mut i32) -> mxq_status;
     /// See [`mxq_gemm_options_get_transpose`].
     pub fn mxq_gemm_options_get_implementation(options: *const mxq_gemm_options, name: *mut *const c_char) -> mxq_status;
+    /// Since 0.3.
+    pub fn mxq_gemm_options_get_row_invariant(options: *const mxq_gemm_options, row_invariant: *mut i32) -> mxq_status;
     /// Name of the implementation that would run; on CUDA its kernel and its source file have the same name. Lives as long as the
     /// plan; "" for NULL.
     pub fn mxq_plan_implementation(plan: *const mxq_plan) -> *const c_char;
@@ -789,4 +856,219 @@ extern "C" {
     pub fn mxq_grouped_gemm(context: *mut mxq_context, options: *const mxq_gemm_options, a: *const mxq_tensor, b: *const mxq_tensor, d: *const mxq_tensor, workspace: *mut c_void, workspace_bytes: u64, stream: *mut c_void) -> mxq_status;
     /// See [`mxq_grouped_gemm`].
     pub fn mxq_grouped_gemm_query(context: *mut mxq_context, options: *const mxq_gemm_options, a: *const mxq_tensor, b: *const mxq_tensor, d: *const mxq_tensor, plan: *mut *mut mxq_plan) -> mxq_status;
+    /// Since 0.3.
+    pub fn mxq_activate_options_create(out: *mut *mut mxq_activate_options) -> mxq_status;
+    /// Since 0.3.
+    pub fn mxq_activate_options_destroy(options: *mut mxq_activate_options);
+    /// MXQ\_ACTIVATION\_\*. Since 0.3.
+    pub fn mxq_activate_options_set_activation(options: *mut mxq_activate_options, activation: mxq_activation) -> mxq_status;
+    /// MXQ\_GATE\_LAYOUT\_\*. Since 0.3.
+    pub fn mxq_activate_options_set_gate_layout(options: *mut mxq_activate_options, layout: mxq_gate_layout) -> mxq_status;
+    /// The numbers of SWIGLU\_CLAMPED. By default they are those of gpt-oss: 1.702, 7 and 1. alpha and addend are finite, limit is
+    /// above 0 and may be infinite. Since 0.3.
+    pub fn mxq_activate_options_set_clamp(options: *mut mxq_activate_options, alpha: f32, limit: f32, addend: f32) -> mxq_status;
+    /// A bias: one number for each column of in, added to all rows; with experts or groups (experts, columns of in), one bias for
+    /// each. They are of MXQ\_FORMAT\_F32, F16 or BF16, whatever in is, in memory of the context's device. Format 0 with NULL: no bias
+    /// (default). Since 0.3.
+    pub fn mxq_activate_options_set_bias(options: *mut mxq_activate_options, format: mxq_format, bias: *const c_void, bytes: u64) -> mxq_status;
+    /// A factor for each row of the result, such as a router's weight: one number for each row of in, of all experts, of
+    /// MXQ\_FORMAT\_F32, F16 or BF16, in memory of the context's device. Format 0 with NULL: none (default). Since 0.3.
+    pub fn mxq_activate_options_set_row_weights(options: *mut mxq_activate_options, format: mxq_format, weights: *const c_void, bytes: u64) -> mxq_status;
+    /// How a quantized result is quantized: all options of mxq\_quantize, but an implementation, which has a setter of its own. They
+    /// are copied. NULL (default): the defaults. Since 0.3.
+    pub fn mxq_activate_options_set_quantize_options(options: *mut mxq_activate_options, quantize: *const mxq_quantize_options) -> mxq_status;
+    /// Makes the verb take the implementation of this name or fail. NULL or "" (default): the best one, or that of MXQ\_IMPL.
+    /// Since 0.3.
+    pub fn mxq_activate_options_set_implementation(options: *mut mxq_activate_options, name: *const c_char) -> mxq_status;
+    /// Return what was set, or the default, like the getters of a context's options. Pointers that are not set are NULL with 0
+    /// bytes. Since 0.3.
+    pub fn mxq_activate_options_get_activation(options: *const mxq_activate_options, activation: *mut mxq_activation) -> mxq_status;
+    /// See [`mxq_activate_options_get_activation`].
+    pub fn mxq_activate_options_get_gate_layout(options: *const mxq_activate_options, layout: *mut mxq_gate_layout) -> mxq_status;
+    /// See [`mxq_activate_options_get_activation`].
+    pub fn mxq_activate_options_get_clamp(options: *const mxq_activate_options, alpha: *mut f32, limit: *mut f32, addend: *mut f32) -> mxq_status;
+    /// See [`mxq_activate_options_get_activation`].
+    pub fn mxq_activate_options_get_bias(options: *const mxq_activate_options, format: *mut mxq_format, bias: *mut *const c_void, bytes: *mut u64) -> mxq_status;
+    /// See [`mxq_activate_options_get_activation`].
+    pub fn mxq_activate_options_get_row_weights(options: *const mxq_activate_options, format: *mut mxq_format, weights: *mut *const c_void, bytes: *mut u64) -> mxq_status;
+    /// Copies the options to `quantize`, which the caller has created. Since 0.3.
+    pub fn mxq_activate_options_get_quantize_options(options: *const mxq_activate_options, quantize: *mut mxq_quantize_options) -> mxq_status;
+    /// Since 0.3.
+    pub fn mxq_activate_options_get_implementation(options: *const mxq_activate_options, name: *mut *const c_char) -> mxq_status;
+    /// Activates in (F32, F16, BF16) and stores the result in out, which has the same rows: plain numbers, or every declared part of
+    /// a quantized tensor, from one read of in on the CPU, and on CUDA where a plan names activate or activate\_tile. in is (S, 2 I)
+    /// and out (S, I), or both are (S, I) for activations without a gate; experts are a first dimension of both. An element is
+    /// computed in fp32 and rounded once: by quantize as mxq\_quantize rounds an F32 input, or to out's type as mxq\_convert does.
+    /// With groups, which in, out or both may have, each has its own bias; rows of in and of a plain out have no padding (UNSUPPORTED
+    /// otherwise), and rows past the last end are neither read nor written. A NaN stays in its element, or in what shares its scale.
+    /// Concurrent calls and graphs are as for all verbs. CUDA declines lists of experts. Since 0.3.
+    pub fn mxq_activate(context: *mut mxq_context, options: *const mxq_activate_options, input: *const mxq_tensor, out: *const mxq_tensor, workspace: *mut c_void, workspace_bytes: u64, stream: *mut c_void) -> mxq_status;
+    /// Since 0.3.
+    pub fn mxq_activate_query(context: *mut mxq_context, options: *const mxq_activate_options, input: *const mxq_tensor, out: *const mxq_tensor, plan: *mut *mut mxq_plan) -> mxq_status;
+    /// A descriptor for `tokens` (0 or more) with `choices` of `experts` each. choices is 1 or more, experts 1 to
+    /// MXQ\_MAX\_GROUPS, and tokens \* choices at most MXQ\_MAX\_DIM. On failure \*out is NULL. Since 0.3.
+    pub fn mxq_routing_create(tokens: i64, choices: i32, experts: i32, out: *mut *mut mxq_routing) -> mxq_status;
+    /// See [`mxq_routing_create`].
+    pub fn mxq_routing_destroy(routing: *mut mxq_routing);
+    /// The expert of each choice, (T, k), in memory of the context's device; `bytes` is exactly their size. -1 drops a choice. A
+    /// CPU context refuses other numbers below 0, or experts and more; CUDA drops and counts them (mxq\_routing\_set\_dropped). An
+    /// expert that a token chooses twice gets two rows. NULL with 0 bytes clears them. Since 0.3.
+    pub fn mxq_routing_set_ids(routing: *mut mxq_routing, ids: *const c_void, bytes: u64, kind: mxq_type) -> mxq_status;
+    /// The weight of each choice, (T, k), F32 or BF16, in memory of the context's device; `bytes` is exactly their size. Format
+    /// 0 with NULL (default): none, which mxq\_combine takes for weights of 1. Since 0.3.
+    pub fn mxq_routing_set_weights(routing: *mut mxq_routing, format: mxq_format, weights: *const c_void, bytes: u64) -> mxq_status;
+    /// The experts of this rank, `count` (1 or more) from `first` on; choices of others are dropped. Default: all, with 0 and 0.
+    /// `ends` has `count` numbers. Refused where the memory that was set is then too small, or with computed arrays. Since 0.3.
+    pub fn mxq_routing_set_local_experts(routing: *mut mxq_routing, first: i32, count: i32) -> mxq_status;
+    /// Memory for what mxq\_route computes, at a multiple of 256 bytes, at least mxq\_routing\_required\_bytes, which does not
+    /// depend on weights. Its content does not matter before mxq\_route. NULL with 0 clears it. It replaces what
+    /// mxq\_routing\_set\_computed said. Since 0.3.
+    pub fn mxq_routing_set_memory(routing: *mut mxq_routing, memory: *mut c_void, bytes: u64) -> mxq_status;
+    /// See [`mxq_routing_set_memory`].
+    pub fn mxq_routing_required_bytes(routing: *const mxq_routing, bytes: *mut u64) -> mxq_status;
+    /// Where mxq\_route writes how many ids were out of range and not -1, one int32 in memory of the context's device; `bytes` is
+    /// 4. A CPU context writes 0. NULL with 0 (default): not wanted. Since 0.3.
+    pub fn mxq_routing_set_dropped(routing: *mut mxq_routing, dropped: *mut i32, bytes: u64) -> mxq_status;
+    /// What another library computed, in the form of mxq\_route, which then refuses the routing. Each `bytes` is exactly the size
+    /// of its array; row\_weights may be NULL with 0. On CUDA, numbers out of range count as -1; a CPU context refuses them. NULL
+    /// everywhere clears them. It replaces mxq\_routing\_set\_memory. Since 0.3.
+    pub fn mxq_routing_set_computed(routing: *mut mxq_routing, ends: *const i32, end_bytes: u64, row_tokens: *const i32, row_token_bytes: u64, choice_rows: *const i32, choice_row_bytes: u64, row_weights: *const f32, row_weight_bytes: u64) -> mxq_status;
+    /// Return what was set, or the default, like the getters of a tensor. \*type and \*format are 0 where nothing is set.
+    /// Since 0.3.
+    pub fn mxq_routing_get_shape(routing: *const mxq_routing, tokens: *mut i64, choices: *mut i32, experts: *mut i32) -> mxq_status;
+    /// See [`mxq_routing_get_shape`].
+    pub fn mxq_routing_get_ids(routing: *const mxq_routing, ids: *mut *const c_void, bytes: *mut u64, kind: *mut mxq_type) -> mxq_status;
+    /// See [`mxq_routing_get_shape`].
+    pub fn mxq_routing_get_weights(routing: *const mxq_routing, format: *mut mxq_format, weights: *mut *const c_void, bytes: *mut u64) -> mxq_status;
+    /// See [`mxq_routing_get_shape`].
+    pub fn mxq_routing_get_local_experts(routing: *const mxq_routing, first: *mut i32, count: *mut i32) -> mxq_status;
+    /// See [`mxq_routing_get_shape`].
+    pub fn mxq_routing_get_memory(routing: *const mxq_routing, memory: *mut *mut c_void, bytes: *mut u64) -> mxq_status;
+    /// See [`mxq_routing_get_shape`].
+    pub fn mxq_routing_get_dropped(routing: *const mxq_routing, dropped: *mut *mut i32, bytes: *mut u64) -> mxq_status;
+    /// Return the arrays that mxq\_route fills or that mxq\_routing\_set\_computed gave, with their exact bytes; NULL with 0 bytes
+    /// before either has memory. Since 0.3.
+    pub fn mxq_routing_get_ends(routing: *const mxq_routing, ends: *mut *const i32, bytes: *mut u64) -> mxq_status;
+    /// See [`mxq_routing_get_ends`].
+    pub fn mxq_routing_get_row_tokens(routing: *const mxq_routing, tokens: *mut *const i32, bytes: *mut u64) -> mxq_status;
+    /// See [`mxq_routing_get_ends`].
+    pub fn mxq_routing_get_choice_rows(routing: *const mxq_routing, rows: *mut *const i32, bytes: *mut u64) -> mxq_status;
+    /// See [`mxq_routing_get_ends`].
+    pub fn mxq_routing_get_row_weights(routing: *const mxq_routing, weights: *mut *const f32, bytes: *mut u64) -> mxq_status;
+    /// Fills the memory of a routing from its ids and weights: ends, row\_tokens, choice\_rows, and row\_weights where it has
+    /// weights. On CUDA one launch, which reads nothing on the host: a graph that captures it may be replayed with other ids.
+    /// options may only ask for an implementation. Without tokens, ends are 0. Since 0.3.
+    pub fn mxq_route(context: *mut mxq_context, options: *const mxq_quantize_options, routing: *const mxq_routing, workspace: *mut c_void, workspace_bytes: u64, stream: *mut c_void) -> mxq_status;
+    /// See [`mxq_route`].
+    pub fn mxq_route_query(context: *mut mxq_context, options: *const mxq_quantize_options, routing: *const mxq_routing, plan: *mut *mut mxq_plan) -> mxq_status;
+    /// The rows of a plain matrix by index: row i is row indices\[i\] of its data, which then have `source_rows` rows, and -1 is a
+    /// row of zeros. `indices` holds one MXQ\_TYPE\_INT32 or MXQ\_TYPE\_INT64 for each row in memory of the context's device;
+    /// `bytes` is exactly their size. Other numbers out of range count as -1 on CUDA, and a CPU context refuses them. The input
+    /// of mxq\_quantize, mxq\_amax, mxq\_convert and mxq\_pad\_groups, and plain operands of products may have them; other verbs
+    /// refuse them by name. Groups of such a tensor have no padding. mxq\_tensor\_required\_bytes tells the bytes of the source
+    /// rows. An implementation that does not read rows by index gets a copy, which a CUDA context makes in the workspace by one
+    /// more launch (mxq\_plan\_reason says so). NULL with 0 bytes, type 0 and 0 rows clears them; NULL with a type serves queries.
+    /// 2-D tensors only. Since 0.3.
+    pub fn mxq_tensor_set_row_indices(tensor: *mut mxq_tensor, indices: *const c_void, bytes: u64, kind: mxq_type, source_rows: i64) -> mxq_status;
+    /// What was set; \*type is 0 where rows are not by index. Since 0.3.
+    pub fn mxq_tensor_get_row_indices(tensor: *const mxq_tensor, indices: *mut *const c_void, bytes: *mut u64, kind: *mut mxq_type, source_rows: *mut i64) -> mxq_status;
+    /// Give a matrix of T \* k rows the groups of a routing: its ends, for each expert of this rank. mxq\_tensor\_set\_routing\_rows
+    /// also makes its rows those of the tokens, by row\_tokens: the data of the plain tensor have T rows. The addresses that the
+    /// routing has now are set; after it got other memory, call them again. Since 0.3.
+    pub fn mxq_tensor_set_routing_rows(tensor: *mut mxq_tensor, routing: *const mxq_routing) -> mxq_status;
+    /// See [`mxq_tensor_set_routing_rows`].
+    pub fn mxq_tensor_set_routing_groups(tensor: *mut mxq_tensor, routing: *const mxq_routing) -> mxq_status;
+    /// Sums the rows of each token's choices: out\[t\] = residual\[t\] + sum over j of weight\[t, j\] \* in\[row of choice (t, j)\]. in
+    /// has a row for each choice (T \* k), out and residual one for each token, all plain of any type with row strides; residual
+    /// may be NULL: 0. A choice that is dropped adds nothing, and without weights each weight is 1. A sum starts at the
+    /// residual. It adds the choices of a token in order, in fp32: a product is rounded, then added, and the sum is rounded once
+    /// to out's type, as mxq\_convert does. Weights and rows of choices are those of the routing. A CPU context refuses rows of
+    /// choices that in does not have; CUDA drops them. in may have groups without padding. options may only ask for an
+    /// implementation. Since 0.3.
+    pub fn mxq_combine(context: *mut mxq_context, options: *const mxq_quantize_options, routing: *const mxq_routing, input: *const mxq_tensor, residual: *const mxq_tensor, out: *const mxq_tensor, workspace: *mut c_void, workspace_bytes: u64, stream: *mut c_void) -> mxq_status;
+    /// See [`mxq_combine`].
+    pub fn mxq_combine_query(context: *mut mxq_context, options: *const mxq_quantize_options, routing: *const mxq_routing, input: *const mxq_tensor, residual: *const mxq_tensor, out: *const mxq_tensor, plan: *mut *mut mxq_plan) -> mxq_status;
+    /// The gradients of mxq\_combine, from d\_out, the gradient of its output (T rows), all plain and of any type:
+    ///
+    /// ```text
+    /// d_in        d_in[row of (t, j)] = weight[t, j] * d_out[t], rounded once to its type; other rows are not written
+    /// d_weights   F32 (T, k): d_weights[t, j] = sum over columns of d_out[t] * in[row of (t, j)]; 0 for a dropped choice
+    /// ```
+    ///
+    /// Either may be NULL: not wanted. in is read for d\_weights alone, and may be NULL without. A residual has the gradient
+    /// d\_out. Products and sums are rounded in fp32, in an order that docs/numerics.md fixes, so that the bits are the same
+    /// everywhere. options may only ask for an implementation. Since 0.3.
+    pub fn mxq_combine_backward(context: *mut mxq_context, options: *const mxq_quantize_options, routing: *const mxq_routing, d_out: *const mxq_tensor, input: *const mxq_tensor, d_in: *const mxq_tensor, d_weights: *const mxq_tensor, workspace: *mut c_void, workspace_bytes: u64, stream: *mut c_void) -> mxq_status;
+    /// See [`mxq_combine_backward`].
+    pub fn mxq_combine_backward_query(context: *mut mxq_context, options: *const mxq_quantize_options, routing: *const mxq_routing, d_out: *const mxq_tensor, input: *const mxq_tensor, d_in: *const mxq_tensor, d_weights: *const mxq_tensor, plan: *mut *mut mxq_plan) -> mxq_status;
+    /// Since 0.3.
+    pub fn mxq_expert_layer_options_create(out: *mut *mut mxq_expert_layer_options) -> mxq_status;
+    /// Since 0.3.
+    pub fn mxq_expert_layer_options_destroy(options: *mut mxq_expert_layer_options);
+    /// The activation with its numbers, its layout of gates and, where set, its bias, which is added after the first product was
+    /// rounded. Row weights and an implementation are refused. NULL (default): the defaults of mxq\_activate. Since 0.3.
+    pub fn mxq_expert_layer_options_set_activate_options(options: *mut mxq_expert_layer_options, activate: *const mxq_activate_options) -> mxq_status;
+    /// The format and scaling of the rows that enter each product: a quantized format, scaling 0 being its default, or format 0
+    /// with scaling 0 (default): plain, those of x and of the inner format. Since 0.3.
+    pub fn mxq_expert_layer_options_set_row_format(options: *mut mxq_expert_layer_options, format: mxq_format, scaling: mxq_scaling) -> mxq_status;
+    /// How these rows are quantized. An amax that is given, a source part and an implementation are refused. NULL (default): the
+    /// defaults of mxq\_quantize. Since 0.3.
+    pub fn mxq_expert_layer_options_set_quantize_options(options: *mut mxq_expert_layer_options, quantize: *const mxq_quantize_options) -> mxq_status;
+    /// What numbers between the steps are rounded to: the first product, a plain activation and the second product.
+    /// MXQ\_FORMAT\_BF16 (default), F16 or F32. Since 0.3.
+    pub fn mxq_expert_layer_options_set_inner_format(options: *mut mxq_expert_layer_options, format: mxq_format) -> mxq_status;
+    /// The bias of a product, (experts of this rank, its columns), added in fp32 before the product is rounded: as
+    /// mxq\_gemm\_options\_set\_bias. Format 0 with NULL: none (default). Since 0.3.
+    pub fn mxq_expert_layer_options_set_gate_up_bias(options: *mut mxq_expert_layer_options, format: mxq_format, bias: *const c_void, bytes: u64) -> mxq_status;
+    /// See [`mxq_expert_layer_options_set_gate_up_bias`].
+    pub fn mxq_expert_layer_options_set_down_bias(options: *mut mxq_expert_layer_options, format: mxq_format, bias: *const c_void, bytes: u64) -> mxq_status;
+    /// What the sum of each token starts at, a plain tensor of out's shape, such as the output of a shared expert. The
+    /// descriptor is copied. NULL (default): 0. Since 0.3.
+    pub fn mxq_expert_layer_options_set_residual(options: *mut mxq_expert_layer_options, residual: *const mxq_tensor) -> mxq_status;
+    /// 1: the weights of choices multiply the activation, before the second product, whose bias they then leave alone; 0
+    /// (default): they multiply the second product with its bias. Since 0.3.
+    pub fn mxq_expert_layer_options_set_weights_first(options: *mut mxq_expert_layer_options, first: i32) -> mxq_status;
+    /// As mxq\_gemm\_options\_set\_exact\_products, for both products. Since 0.3.
+    pub fn mxq_expert_layer_options_set_exact_products(options: *mut mxq_expert_layer_options, exact: i32) -> mxq_status;
+    /// Return what was set, or the default, like the getters of a context's options. Options and descriptors are copied to
+    /// objects that the caller has created; \*has\_residual is 0 where there is none, and residual, a tensor of any shape, is then
+    /// left alone. Since 0.3.
+    pub fn mxq_expert_layer_options_get_activate_options(options: *const mxq_expert_layer_options, activate: *mut mxq_activate_options) -> mxq_status;
+    /// See [`mxq_expert_layer_options_get_activate_options`].
+    pub fn mxq_expert_layer_options_get_row_format(options: *const mxq_expert_layer_options, format: *mut mxq_format, scaling: *mut mxq_scaling) -> mxq_status;
+    /// See [`mxq_expert_layer_options_get_activate_options`].
+    pub fn mxq_expert_layer_options_get_quantize_options(options: *const mxq_expert_layer_options, quantize: *mut mxq_quantize_options) -> mxq_status;
+    /// See [`mxq_expert_layer_options_get_activate_options`].
+    pub fn mxq_expert_layer_options_get_inner_format(options: *const mxq_expert_layer_options, format: *mut mxq_format) -> mxq_status;
+    /// See [`mxq_expert_layer_options_get_activate_options`].
+    pub fn mxq_expert_layer_options_get_gate_up_bias(options: *const mxq_expert_layer_options, format: *mut mxq_format, bias: *mut *const c_void, bytes: *mut u64) -> mxq_status;
+    /// See [`mxq_expert_layer_options_get_activate_options`].
+    pub fn mxq_expert_layer_options_get_down_bias(options: *const mxq_expert_layer_options, format: *mut mxq_format, bias: *mut *const c_void, bytes: *mut u64) -> mxq_status;
+    /// See [`mxq_expert_layer_options_get_activate_options`].
+    pub fn mxq_expert_layer_options_get_residual(options: *const mxq_expert_layer_options, has_residual: *mut i32, residual: *mut mxq_tensor) -> mxq_status;
+    /// See [`mxq_expert_layer_options_get_activate_options`].
+    pub fn mxq_expert_layer_options_get_weights_first(options: *const mxq_expert_layer_options, first: *mut i32) -> mxq_status;
+    /// See [`mxq_expert_layer_options_get_activate_options`].
+    pub fn mxq_expert_layer_options_get_exact_products(options: *const mxq_expert_layer_options, exact: *mut i32) -> mxq_status;
+    /// Runs an expert layer, from tokens to tokens. With T tokens of K numbers, E experts of this rank and an activation from 2
+    /// I numbers to I (without a gate: from I to I):
+    ///
+    /// ```text
+    /// step            what                                              argument
+    /// mxq_route       ids to rows of experts                            routing: left out where its arrays are computed
+    /// mxq_quantize    rows of x by index, where the options say so      x (T, K), plain
+    /// mxq_grouped_gemm   with its bias, to the inner format             gate_up (E, 2 I, K), any format
+    /// mxq_activate    to the inner format, or quantized                 with the row weights, where they come first
+    /// mxq_grouped_gemm   with its bias, to the inner format             down (E, K, I), any format
+    /// mxq_combine     with the weights of choices, and the residual     out (T, K), plain
+    /// ```
+    ///
+    /// The bits are those of these verbs, where a query names the same implementations. routing has ids, memory and, where
+    /// wanted, weights. mxq\_plan\_implementation names the implementation of each step, separated by ", ", mxq\_plan\_reason has a
+    /// reason for each step that has one, mxq\_plan\_bound the larger number of the two products, and mxq\_plan\_workspace\_bytes
+    /// what all steps need. Sizes of groups stay on the device: a graph that captures the call may be replayed with other ids
+    /// and weights. Since 0.3.
+    pub fn mxq_expert_layer(context: *mut mxq_context, options: *const mxq_expert_layer_options, x: *const mxq_tensor, routing: *const mxq_routing, gate_up: *const mxq_tensor, down: *const mxq_tensor, out: *const mxq_tensor, workspace: *mut c_void, workspace_bytes: u64, stream: *mut c_void) -> mxq_status;
+    /// See [`mxq_expert_layer`].
+    pub fn mxq_expert_layer_query(context: *mut mxq_context, options: *const mxq_expert_layer_options, x: *const mxq_tensor, routing: *const mxq_routing, gate_up: *const mxq_tensor, down: *const mxq_tensor, out: *const mxq_tensor, plan: *mut *mut mxq_plan) -> mxq_status;
 }

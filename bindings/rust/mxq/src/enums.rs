@@ -417,3 +417,72 @@ impl Bound {
         }
     }
 }
+
+/// What stands between the two products of a feed-forward layer. g is the gate and u is `up`, each with its bias; sigmoid(x) is
+/// 1 / (1 + e^-x). docs/numerics.md has each step and what NaN, infinities and -0 give. Since 0.3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[repr(i32)]
+pub enum Activation {
+    /// default: g sigmoid(g) u. Since 0.3
+    Swiglu = 1,
+    /// g (1 + erf(g / sqrt 2)) / 2 u. Since 0.3
+    GegluErf = 2,
+    /// g (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3))) / 2 u. Since 0.3
+    GegluTanh = 3,
+    /// g sigmoid(alpha g) (u + addend), with g at most limit, u within +-limit. Since 0.3
+    SwigluClamped = 4,
+    /// without a gate: x sigmoid(x). Since 0.3
+    Silu = 5,
+    /// without a gate: x (1 + erf(x / sqrt 2)) / 2. Since 0.3
+    GeluErf = 6,
+    /// without a gate: x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2. Since 0.3
+    GeluTanh = 7,
+    /// without a gate: max(x, 0)^2. Since 0.3
+    SquaredRelu = 8,
+}
+
+impl Activation {
+    /// The value with this number, as the C functions give it.
+    pub fn from_raw(number: i32) -> Option<Activation> {
+        match number {
+            1 => Some(Activation::Swiglu),
+            2 => Some(Activation::GegluErf),
+            3 => Some(Activation::GegluTanh),
+            4 => Some(Activation::SwigluClamped),
+            5 => Some(Activation::Silu),
+            6 => Some(Activation::GeluErf),
+            7 => Some(Activation::GeluTanh),
+            8 => Some(Activation::SquaredRelu),
+            _ => None,
+        }
+    }
+}
+
+/// Which columns of a row of 2 I are gates, and which are `up`. Since 0.3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[repr(i32)]
+pub enum GateLayout {
+    /// default: I gates, then I ups. Since 0.3
+    GateUp = 1,
+    /// I ups, then I gates. Since 0.3
+    UpGate = 2,
+    /// gate, up, gate, up, ..., as gpt-oss has them. Since 0.3
+    InterleavedGateUp = 3,
+    /// up, gate, up, gate, ... Since 0.3
+    InterleavedUpGate = 4,
+}
+
+impl GateLayout {
+    /// The value with this number, as the C functions give it.
+    pub fn from_raw(number: i32) -> Option<GateLayout> {
+        match number {
+            1 => Some(GateLayout::GateUp),
+            2 => Some(GateLayout::UpGate),
+            3 => Some(GateLayout::InterleavedGateUp),
+            4 => Some(GateLayout::InterleavedUpGate),
+            _ => None,
+        }
+    }
+}

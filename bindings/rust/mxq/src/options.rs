@@ -146,6 +146,11 @@ impl<'a> GemmOptions<'a> {
         self.done(unsafe { sys::mxq_gemm_options_set_sm_count(self.handle.get(), count) })
     }
 
+    /// Whether the bits of a row of D depend on no other row of A. Implementations that cannot promise it decline.
+    pub fn set_row_invariant(&mut self, row_invariant: bool) -> Result<&mut Self> {
+        self.done(unsafe { sys::mxq_gemm_options_set_row_invariant(self.handle.get(), row_invariant.into()) })
+    }
+
     /// Makes the product take this implementation or fail.
     pub fn set_implementation(&mut self, name: &str) -> Result<&mut Self> {
         let name = c_string(name);

@@ -1,0 +1,224 @@
+// A routing, its setters and its getters.
+#include "core/routing.h"
+
+#include "api/guard.h"
+#include "api/put.h"
+#include "api/take.h"
+
+using namespace mxq;
+
+namespace {
+
+constexpr uint64_t kMemoryAlignment = 256;
+
+mxq_routing_s* create_routing(int64_t tokens, int32_t choices, int32_t experts) {
+    if (choices < 1) fail(MXQ_STATUS_INVALID_ARGUMENT, "choices is %d, expected 1 or more for each token", choices);
+    if (experts < 1 || experts > MXQ_MAX_GROUPS)
+        fail(MXQ_STATUS_INVALID_ARGUMENT, "experts is %d, expected 1 to %d", experts, MXQ_MAX_GROUPS);
+    if (tokens < 0 || tokens > MXQ_MAX_DIM / choices)
+        fail(MXQ_STATUS_INVALID_ARGUMENT, "tokens is %lld, expected 0 to %d: %d choices each, at most %d rows",
+             (long long)tokens, MXQ_MAX_DIM / choices, choices, MXQ_MAX_DIM);
+    auto* routing = new mxq_routing_s;
+    routing->tokens = tokens;
+    routing->choices = choices;
+    routing->experts = experts;
+    return routing;
+}
+
+// Requires exactly the bytes that an array has: a type that is not its own has another size.
+void require_exact(const char* name, const void* array, uint64_t bytes, uint64_t need) {
+    buffer_of(array, bytes, name);
+    if (array && bytes != need)
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "bytes of %s is %llu, expected exactly %llu; check its type and the routing's shape", name,
+             (unsigned long long)bytes, (unsigned long long)need);
+}
+
+// Refuses experts of this rank with which arrays that were set have another size.
+void require_arrays_fit(const mxq_routing_s& routing) {
+    if (routing.is_computed && routing.computed.ends.bytes != routing.end_bytes())
+        fail(
+            MXQ_STATUS_INVALID_ARGUMENT,
+            "routing has computed ends of %llu bytes, expected %llu for %d experts; call mxq_routing_set_computed with NULL "
+            "first",
+            (unsigned long long)routing.computed.ends.bytes, (unsigned long long)routing.end_bytes(),
+            routing.local_experts());
+    if (routing.memory.pointer && routing.memory.bytes < routing.required_bytes())
+        fail(
+            MXQ_STATUS_BUFFER_TOO_SMALL,
+            "routing has memory of %llu bytes, expected at least %llu for %d experts; call mxq_routing_set_memory with NULL "
+            "first",
+            (unsigned long long)routing.memory.bytes, (unsigned long long)routing.required_bytes(), routing.local_experts());
+}
+
+void require_memory(const mxq_routing_s& routing, const void* memory, uint64_t bytes) {
+    buffer_of(memory, bytes, "memory");
+    if (!memory) return;
+    if (bytes < routing.required_bytes())
+        fail(MXQ_STATUS_BUFFER_TOO_SMALL, "memory holds %llu bytes, expected at least %llu; ask mxq_routing_required_bytes",
+             (unsigned long long)bytes, (unsigned long long)routing.required_bytes());
+    if (reinterpret_cast<uintptr_t>(memory) % kMemoryAlignment != 0)
+        fail(MXQ_STATUS_MISALIGNED, "memory is at %p, expected a multiple of %llu bytes; move it", memory,
+             (unsigned long long)kMemoryAlignment);
+}
+
+// Returns an array that another library computed. Only weights may be missing.
+Buffer computed_array(const char* name, const void* array, uint64_t bytes, uint64_t need, bool is_optional) {
+    require_exact(name, array, bytes, need);
+    if (!array && need != 0 && !is_optional)
+        fail(MXQ_STATUS_MISSING_BUFFER, "%s is NULL, expected %llu bytes, since other arrays are given; give all, or none",
+             name, (unsigned long long)need);
+    return {const_cast<void*>(array), array ? bytes : 0};
+}
+
+// Calls read(routing) inside of a guard.
+template <class Read>
+mxq_status get(const char* function, const mxq_routing* routing, const Read& read) {
+    return guard(function, [&] { read(require_handle(routing, "routing")); });
+}
+
+}  // namespace
+
+mxq_status mxq_routing_create(int64_t tokens, int32_t choices, int32_t experts, mxq_routing** out) {
+    return guard_create("mxq_routing_create", out, [&] { return create_routing(tokens, choices, experts); });
+}
+
+void mxq_routing_destroy(mxq_routing* routing) { destroy("mxq_routing_destroy", routing, "routing"); }
+
+mxq_status mxq_routing_set_ids(mxq_routing* routing, const void* ids, uint64_t bytes, int32_t type) {
+    return guard("mxq_routing_set_ids", [&] {
+        const int64_t rows = require_handle(routing, "routing").rows();
+        if (ids && type != MXQ_TYPE_INT32 && type != MXQ_TYPE_INT64)
+            fail(MXQ_STATUS_INVALID_ARGUMENT, "type is %d, expected MXQ_TYPE_INT32 (1) or MXQ_TYPE_INT64 (2)", type);
+        require_exact("ids", ids, bytes, uint64_t(rows) * (type == MXQ_TYPE_INT32 ? 4 : 8));
+        routing->ids = buffer_of(ids, bytes, "ids");
+        routing->id_type = ids ? type : 0;
+    });
+}
+
+mxq_status mxq_routing_set_weights(mxq_routing* routing, int32_t format, const void* weights, uint64_t bytes) {
+    return guard("mxq_routing_set_weights", [&] {
+        const int64_t rows = require_handle(routing, "routing").rows();
+        const bool none = format == 0 && !weights;
+        if (!none && format != MXQ_FORMAT_F32 && format != MXQ_FORMAT_BF16)
+            fail(MXQ_STATUS_INVALID_ARGUMENT,
+                 "format is %d, expected MXQ_FORMAT_F32 (1) or MXQ_FORMAT_BF16 (3), or 0 with NULL for no weights", format);
+        require_exact("weights", weights, bytes, uint64_t(rows) * (format == MXQ_FORMAT_F32 ? 4 : 2));
+        routing->weights = buffer_of(weights, bytes, "weights");
+        routing->weight_format = format;
+    });
+}
+
+mxq_status mxq_routing_set_local_experts(mxq_routing* routing, int32_t first, int32_t count) {
+    return guard("mxq_routing_set_local_experts", [&] {
+        const int32_t experts = require_handle(routing, "routing").experts;
+        const bool all = first == 0 && count == 0;
+        if (!all && (first < 0 || count < 1 || first > experts - count))
+            fail(MXQ_STATUS_INVALID_ARGUMENT,
+                 "first is %d and count %d, expected 1 or more of %d experts, or 0 and 0 for all", first, count, experts);
+        mxq_routing_s local = *routing;
+        local.first = first;
+        local.count = count;
+        require_arrays_fit(local);
+        routing->first = first;
+        routing->count = count;
+    });
+}
+
+mxq_status mxq_routing_set_memory(mxq_routing* routing, void* memory, uint64_t bytes) {
+    return guard("mxq_routing_set_memory", [&] {
+        require_memory(require_handle(routing, "routing"), memory, bytes);
+        routing->memory = buffer_of(memory, bytes, "memory");
+        routing->is_computed = false;
+        routing->computed = {};
+    });
+}
+
+mxq_status mxq_routing_required_bytes(const mxq_routing* routing, uint64_t* bytes) {
+    return guard("mxq_routing_required_bytes", [&] {
+        require_handle(routing, "routing");
+        require_output(bytes, "bytes");
+        *bytes = routing->required_bytes();
+    });
+}
+
+mxq_status mxq_routing_set_dropped(mxq_routing* routing, int32_t* dropped, uint64_t bytes) {
+    return guard("mxq_routing_set_dropped", [&] {
+        require_handle(routing, "routing");
+        require_exact("dropped", dropped, bytes, sizeof(int32_t));
+        routing->dropped = buffer_of(dropped, bytes, "dropped");
+    });
+}
+
+mxq_status mxq_routing_set_computed(mxq_routing* routing, const int32_t* ends, uint64_t end_bytes, const int32_t* row_tokens,
+                                    uint64_t row_token_bytes, const int32_t* choice_rows, uint64_t choice_row_bytes,
+                                    const float* row_weights, uint64_t row_weight_bytes) {
+    return guard("mxq_routing_set_computed", [&] {
+        const mxq_routing_s& shape = require_handle(routing, "routing");
+        const bool given = ends || row_tokens || choice_rows || row_weights;
+        RoutingArrays arrays;
+        arrays.ends = computed_array("ends", ends, end_bytes, shape.end_bytes(), !given);
+        arrays.row_tokens = computed_array("row_tokens", row_tokens, row_token_bytes, shape.row_bytes(), !given);
+        arrays.choice_rows = computed_array("choice_rows", choice_rows, choice_row_bytes, shape.row_bytes(), !given);
+        arrays.row_weights = computed_array("row_weights", row_weights, row_weight_bytes, shape.row_bytes(), true);
+        routing->is_computed = given;
+        routing->computed = arrays;
+        if (given) routing->memory = {};
+    });
+}
+
+mxq_status mxq_routing_get_shape(const mxq_routing* routing, int64_t* tokens, int32_t* choices, int32_t* experts) {
+    return get("mxq_routing_get_shape", routing, [&](const mxq_routing_s& r) {
+        put(tokens, r.tokens);
+        put(choices, r.choices);
+        put(experts, r.experts);
+    });
+}
+
+mxq_status mxq_routing_get_ids(const mxq_routing* routing, const void** ids, uint64_t* bytes, int32_t* type) {
+    return get("mxq_routing_get_ids", routing, [&](const mxq_routing_s& r) {
+        put(ids, bytes, r.ids);
+        put(type, r.id_type);
+    });
+}
+
+mxq_status mxq_routing_get_weights(const mxq_routing* routing, int32_t* format, const void** weights, uint64_t* bytes) {
+    return get("mxq_routing_get_weights", routing, [&](const mxq_routing_s& r) {
+        put(format, r.weight_format);
+        put(weights, bytes, r.weights);
+    });
+}
+
+mxq_status mxq_routing_get_local_experts(const mxq_routing* routing, int32_t* first, int32_t* count) {
+    return get("mxq_routing_get_local_experts", routing, [&](const mxq_routing_s& r) {
+        put(first, r.first);
+        put(count, r.count);
+    });
+}
+
+mxq_status mxq_routing_get_memory(const mxq_routing* routing, void** memory, uint64_t* bytes) {
+    return get("mxq_routing_get_memory", routing, [&](const mxq_routing_s& r) { put(memory, bytes, r.memory); });
+}
+
+mxq_status mxq_routing_get_dropped(const mxq_routing* routing, int32_t** dropped, uint64_t* bytes) {
+    return get("mxq_routing_get_dropped", routing, [&](const mxq_routing_s& r) { put(dropped, bytes, r.dropped); });
+}
+
+mxq_status mxq_routing_get_ends(const mxq_routing* routing, const int32_t** ends, uint64_t* bytes) {
+    return get("mxq_routing_get_ends", routing, [&](const mxq_routing_s& r) { put(ends, bytes, r.arrays().ends); });
+}
+
+mxq_status mxq_routing_get_row_tokens(const mxq_routing* routing, const int32_t** tokens, uint64_t* bytes) {
+    return get("mxq_routing_get_row_tokens", routing,
+               [&](const mxq_routing_s& r) { put(tokens, bytes, r.arrays().row_tokens); });
+}
+
+mxq_status mxq_routing_get_choice_rows(const mxq_routing* routing, const int32_t** rows, uint64_t* bytes) {
+    return get("mxq_routing_get_choice_rows", routing,
+               [&](const mxq_routing_s& r) { put(rows, bytes, r.arrays().choice_rows); });
+}
+
+mxq_status mxq_routing_get_row_weights(const mxq_routing* routing, const float** weights, uint64_t* bytes) {
+    return get("mxq_routing_get_row_weights", routing,
+               [&](const mxq_routing_s& r) { put(weights, bytes, r.arrays().row_weights); });
+}

@@ -1,0 +1,113 @@
+// Validates activate.
+#include "core/validate.h"
+#include "core/views.h"
+
+namespace mxq {
+namespace {
+
+const mxq_activate_options& options_or_default(const mxq_activate_options* given) {
+    static const mxq_activate_options defaults;
+    if (given) require_alive(given, "options");
+    return given ? *given : defaults;
+}
+
+// Refuses options that mean nothing to the activation.
+void require_options(const mxq_activate_options& options) {
+    if (options.gate_layout_set && !is_gated(Activation(options.activation)))
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "options sets a gate layout, and activation %d has no gate; call mxq_activate_options_set_gate_layout with "
+             "MXQ_GATE_LAYOUT_GATE_UP",
+             options.activation);
+    if (options.numbers_set && options.activation != MXQ_ACTIVATION_SWIGLU_CLAMPED)
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "options sets a clamp, which only MXQ_ACTIVATION_SWIGLU_CLAMPED (4) has, and activation is %d; use other options",
+             options.activation);
+}
+
+// Requires in to have out's rows, and its columns, twice where there are gates.
+void require_shapes(const mxq_activate_options& options, const mxq_tensor& in, const mxq_tensor& out) {
+    const int64_t times = is_gated(Activation(options.activation)) ? 2 : 1;
+    if (in.is_3d == out.is_3d && in.experts == out.experts && in.rows == out.rows && in.cols == times * out.cols) return;
+    fail(MXQ_STATUS_SHAPE_MISMATCH, "in is %s and out is %s, expected the same rows and in to have %s columns; create out with %s",
+         shape_text(in).c_str(), shape_text(out).c_str(), times == 2 ? "twice out's" : "out's",
+         times == 2 ? "half of in's columns" : "in's shape");
+}
+
+void require_unpadded(const mxq_tensor& t, const char* name) {
+    if (t.groups.set && t.rowwise_alignment != 1)
+        fail(MXQ_STATUS_UNSUPPORTED,
+             "%s has groups padded to %d rows, expected rows without padding; call mxq_unpad_groups, or "
+             "mxq_tensor_set_group_alignment with 1",
+             name, t.rowwise_alignment);
+}
+
+// Adds numbers of the options, `count` of them, to the buffers of the call.
+PlainArray view_of_numbers(int32_t format, const Buffer& buffer, int64_t count, const char* name, const char* setter,
+                           Buffers& buffers) {
+    if (format == 0) return {};
+    const int64_t element = find_format(format)->bits / 8;
+    const uint64_t need = uint64_t(count) * uint64_t(element);
+    if (buffer.pointer && buffer.bytes < need)
+        fail(MXQ_STATUS_BUFFER_TOO_SMALL, "options.%s holds %llu bytes, expected at least %llu: %lld numbers of %s; give as many",
+             name, (unsigned long long)buffer.bytes, (unsigned long long)need, (long long)count, find_format(format)->name);
+    buffers.add({"options", nullptr, name}, buffer.pointer, buffer.bytes, need, uint64_t(element), Access::Read, setter);
+    return {buffer.pointer, format};
+}
+
+// Sets which columns are gates and which are ups.
+void lay_out_gates(int32_t layout, int64_t cols, ActivatedMatrix& matrix) {
+    const bool interleaved = layout >= MXQ_GATE_LAYOUT_INTERLEAVED_GATE_UP;
+    const bool up_first = layout == MXQ_GATE_LAYOUT_UP_GATE || layout == MXQ_GATE_LAYOUT_INTERLEAVED_UP_GATE;
+    const int64_t second = interleaved ? 1 : cols;
+    matrix.step = interleaved ? 2 : 1;
+    matrix.gate = up_first ? second : 0;
+    matrix.up = up_first ? 0 : second;
+}
+
+ActivatedMatrix activated_view(const mxq_activate_options& options, const mxq_tensor& in, const mxq_tensor& out,
+                               Buffers& buffers) {
+    ActivatedMatrix matrix{};
+    matrix.in = plain_view(in, "in", buffers, Access::Read);
+    matrix.kind = Activation(options.activation);
+    matrix.numbers = options.numbers;
+    lay_out_gates(is_gated(matrix.kind) ? options.gate_layout : MXQ_GATE_LAYOUT_GATE_UP, out.cols, matrix);
+    const Groups& groups = in.groups.set ? in.groups : out.groups;
+    const int64_t biases = groups.set ? groups.count : in.experts;
+    matrix.bias = view_of_numbers(options.bias_format, options.bias, biases * in.cols, "bias", "mxq_activate_options_set_bias",
+                                  buffers);
+    matrix.row_weights = view_of_numbers(options.row_weight_format, options.row_weights, in.experts * in.rows, "row_weights",
+                                         "mxq_activate_options_set_row_weights", buffers);
+    return matrix;
+}
+
+}  // namespace
+
+ActivateProblem validate_activate(const Context& context, const mxq_activate_options* given, const mxq_tensor* in_tensor,
+                                  const mxq_tensor* out_tensor, Check check) {
+    const mxq_activate_options& options = options_or_default(given);
+    const mxq_tensor& in = require(in_tensor, "in");
+    const mxq_tensor& out = require(out_tensor, "out");
+    require_options(options);
+    require_plain(in, "in", "call mxq_dequantize first");
+    require_shapes(options, in, out);
+    require_unpadded(in, "in");
+    refuse_source_part(options.quantize, "activate");
+    Buffers buffers(context, check);
+    ActivateProblem p{};
+    p.quantizes = out.format->quantized();
+    const GroupedRows grouped = require_groups_alike(in, "in", out, "out", buffers);
+    const Source source = activated_source(activated_view(options, in, out, buffers), out.cols);
+    if (p.quantizes) {
+        p.quantize = output_problem(options.quantize, out, buffers, check);
+    } else {
+        refuse_making(options.quantize, "activate to plain numbers");
+        require_unpadded(out, "out");
+        p.out = plain_view(out, "out", buffers, Access::Write);
+    }
+    p.quantize.source = source;
+    p.quantize.grouped = grouped;
+    buffers.check_overlaps();
+    return p;
+}
+
+}  // namespace mxq

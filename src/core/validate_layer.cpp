@@ -1,0 +1,180 @@
+// Validates the verbs of the expert layer.
+#include "core/routing.h"
+#include "core/validate.h"
+#include "core/views.h"
+
+namespace mxq {
+namespace {
+
+const mxq_routing_s& require_routing(const mxq_routing* routing) {
+    if (!routing)
+        fail(MXQ_STATUS_INVALID_ARGUMENT, "routing is NULL, expected a routing; create one with mxq_routing_create");
+    require_alive(routing, "routing");
+    return *routing;
+}
+
+// Returns the weights of choices and adds them to the buffers of the call.
+ChoiceWeights weights_view(const mxq_routing_s& routing, Buffers& buffers) {
+    if (routing.weight_format == 0) return {};
+    const uint64_t element = routing.weight_format == MXQ_FORMAT_F32 ? 4 : 2;
+    buffers.add({"routing", nullptr, "weights"}, routing.weights.pointer, routing.weights.bytes,
+                uint64_t(routing.rows()) * element, element, Access::Read, "mxq_routing_set_weights");
+    return {routing.weights.pointer, routing.weight_format};
+}
+
+void add_ids(const mxq_routing_s& routing, Buffers& buffers) {
+    const uint64_t element = routing.id_type == MXQ_TYPE_INT64 ? 8 : 4;
+    buffers.add({"routing", nullptr, "ids"}, routing.ids.pointer, routing.ids.bytes, uint64_t(routing.rows()) * element,
+                element, Access::Read, "mxq_routing_set_ids");
+}
+
+// Returns the rows of choices and adds them to the buffers of the call.
+const int32_t* choice_rows_view(const mxq_routing_s& routing, Buffers& buffers) {
+    const Buffer rows = routing.arrays().choice_rows;
+    buffers.add({"routing", nullptr, "choice_rows"}, rows.pointer, rows.bytes, routing.row_bytes(), sizeof(int32_t),
+                Access::Read, "mxq_routing_set_memory, and call mxq_route");
+    return static_cast<const int32_t*>(rows.pointer);
+}
+
+// Requires a matrix of `rows` rows; `of` names them.
+void require_rows(const mxq_tensor& t, const char* name, int64_t rows, const char* of) {
+    require_plain(t, name);
+    if (t.is_3d || t.rows != rows)
+        fail(MXQ_STATUS_SHAPE_MISMATCH, "%s is %s, expected a matrix of %lld rows, %s; create it so, or check the routing",
+             name, shape_text(t).c_str(), (long long)rows, of);
+}
+
+void require_cols(const mxq_tensor& t, const char* name, const mxq_tensor& in) {
+    if (t.cols != in.cols)
+        fail(MXQ_STATUS_SHAPE_MISMATCH, "%s is %s, expected %lld columns, those of in (%s); create it so", name,
+             shape_text(t).c_str(), (long long)in.cols, shape_text(in).c_str());
+}
+
+// Returns the view of a tensor with a row for each choice, of as many columns as `like`, whose groups have no padding.
+PlainMatrix rows_view(const mxq_tensor& tensor, const char* name, const mxq_routing_s& routing, const mxq_tensor& like,
+                      Buffers& buffers, Access access) {
+    const mxq_tensor& t = require(&tensor, name);
+    require_rows(t, name, routing.rows(), "one for each choice of each token");
+    if (t.cols != like.cols)
+        fail(MXQ_STATUS_SHAPE_MISMATCH, "%s is %s, expected %lld columns, those of d_out (%s); create it so", name,
+             shape_text(t).c_str(), (long long)like.cols, shape_text(like).c_str());
+    if (t.groups.set && t.rowwise_alignment != 1)
+        fail(MXQ_STATUS_UNSUPPORTED, "%s has groups padded to multiples of %d rows, expected no padding", name,
+             t.rowwise_alignment);
+    return plain_view(t, name, buffers, access);
+}
+
+// Refuses rows of choices that are none of in, on a CPU context, before anything is written.
+void require_choice_rows(const int32_t* rows, int64_t count, int64_t in_rows) {
+    for (int64_t i = 0; i < count; i++)
+        if (rows[i] < -1 || rows[i] >= in_rows)
+            fail(MXQ_STATUS_INVALID_ARGUMENT,
+                 "routing.choice_rows[%lld] is %d, expected -1 (dropped) to %lld (the last row of in); call mxq_route first",
+                 (long long)i, rows[i], (long long)in_rows - 1);
+}
+
+}  // namespace
+
+RouteProblem validate_route(const Context& context, const mxq_quantize_options* options, const mxq_routing* given,
+                            Check check) {
+    const mxq_routing_s& routing = require_routing(given);
+    refuse_options(options, "route");
+    if (routing.is_computed)
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "routing has arrays that another library computed, expected memory for what mxq_route computes; call "
+             "mxq_routing_set_memory");
+    Buffers buffers(context, check);
+    add_ids(routing, buffers);
+    const ChoiceWeights weights = weights_view(routing, buffers);
+    buffers.add({"routing", nullptr, "memory"}, routing.memory.pointer, routing.memory.bytes, routing.required_bytes(), 256,
+                Access::Write, "mxq_routing_set_memory");
+    if (routing.dropped.pointer)
+        buffers.add({"routing", nullptr, "dropped"}, routing.dropped.pointer, routing.dropped.bytes, sizeof(int32_t),
+                    sizeof(int32_t), Access::Write, "mxq_routing_set_dropped");
+    buffers.check_overlaps();
+    const RoutingArrays arrays = routing.arrays();
+    return {.tokens = routing.tokens,
+            .choices = routing.choices,
+            .experts = routing.experts,
+            .first = routing.first,
+            .count = routing.local_experts(),
+            .ids = routing.ids.pointer,
+            .id_type = routing.id_type,
+            .weights = weights,
+            .ends = static_cast<int32_t*>(arrays.ends.pointer),
+            .row_tokens = static_cast<int32_t*>(arrays.row_tokens.pointer),
+            .choice_rows = static_cast<int32_t*>(arrays.choice_rows.pointer),
+            .row_weights = weights.set() ? static_cast<float*>(arrays.row_weights.pointer) : nullptr,
+            .dropped = static_cast<int32_t*>(routing.dropped.pointer)};
+}
+
+CombineProblem validate_combine(const Context& context, const mxq_quantize_options* options, const mxq_routing* given,
+                                const mxq_tensor* in_tensor, const mxq_tensor* residual_tensor, const mxq_tensor* out_tensor,
+                                Check check) {
+    const mxq_routing_s& routing = require_routing(given);
+    const mxq_tensor &in = require(in_tensor, "in"), &out = require(out_tensor, "out");
+    refuse_options(options, "combine");
+    require_rows(in, "in", routing.rows(), "one for each choice of each token");
+    require_rows(out, "out", routing.tokens, "one for each token");
+    require_cols(out, "out", in);
+    require_no_groups(out, "out", "its rows are tokens; clear them");
+    if (in.groups.set && in.rowwise_alignment != 1)
+        fail(MXQ_STATUS_UNSUPPORTED,
+             "in has groups padded to multiples of %d rows, expected no padding; call mxq_unpad_groups",
+             in.rowwise_alignment);
+    Buffers buffers(context, check);
+    CombineProblem p{};
+    p.tokens = routing.tokens;
+    p.choices = routing.choices;
+    p.choice_rows = choice_rows_view(routing, buffers);
+    p.weights = weights_view(routing, buffers);
+    p.in = plain_view(in, "in", buffers, Access::Read);
+    p.out = plain_view(out, "out", buffers, Access::Write);
+    if (residual_tensor) {
+        const mxq_tensor& residual = require(residual_tensor, "residual");
+        require_rows(residual, "residual", routing.tokens, "one for each token");
+        require_cols(residual, "residual", in);
+        require_no_groups(residual, "residual", "its rows are tokens; clear them");
+        p.residual = plain_view(residual, "residual", buffers, Access::Read);
+        p.has_residual = true;
+    }
+    buffers.check_overlaps();
+    if (buffers.can_read()) require_choice_rows(p.choice_rows, routing.rows(), in.rows);
+    return p;
+}
+
+CombineBackwardProblem validate_combine_backward(const Context& context, const mxq_quantize_options* options,
+                                                 const mxq_routing* given, const CombineGradients& tensors, Check check) {
+    const mxq_routing_s& routing = require_routing(given);
+    const mxq_tensor& d_out = require(tensors.d_out, "d_out");
+    refuse_options(options, "combine_backward");
+    require_rows(d_out, "d_out", routing.tokens, "one for each token");
+    require_no_groups(d_out, "d_out", "its rows are tokens; clear them");
+    Buffers buffers(context, check);
+    CombineBackwardProblem p{};
+    p.tokens = routing.tokens;
+    p.choices = routing.choices;
+    p.rows = routing.rows();
+    p.choice_rows = choice_rows_view(routing, buffers);
+    p.d_out = plain_view(d_out, "d_out", buffers, Access::Read);
+    if (tensors.d_in) {
+        p.weights = weights_view(routing, buffers);
+        p.d_in = rows_view(*tensors.d_in, "d_in", routing, d_out, buffers, Access::Write);
+        p.has_d_in = true;
+    }
+    if (tensors.d_weights) {
+        p.in = rows_view(require(tensors.in, "in"), "in", routing, d_out, buffers, Access::Read);
+        const mxq_tensor& d_weights = require(tensors.d_weights, "d_weights");
+        if (d_weights.is_3d || d_weights.format->id != MXQ_FORMAT_F32 || d_weights.rows != p.tokens ||
+            d_weights.cols != p.choices)
+            fail(MXQ_STATUS_SHAPE_MISMATCH, "d_weights is %s %s, expected f32 %lld x %d, one for each choice of each token",
+                 d_weights.format->name, shape_text(d_weights).c_str(), (long long)p.tokens, p.choices);
+        p.d_weights = plain_view(d_weights, "d_weights", buffers, Access::Write);
+        p.has_d_weights = true;
+    }
+    buffers.check_overlaps();
+    if (buffers.can_read()) require_choice_rows(p.choice_rows, p.rows, p.rows);
+    return p;
+}
+
+}  // namespace mxq

@@ -1,0 +1,12 @@
+// Launches the kernel that stores what an activation makes as plain numbers.
+#pragma once
+#include "core/context.h"
+#include "core/problem.h"
+
+namespace mxq::cuda {
+
+// Rows in no group are left as they are. `activate` loads the kernel.
+void launch_activate(const Context& context, const ActivatedMatrix& from, const GroupedRows& grouped, const PlainMatrix& out,
+                     void* stream);
+
+}  // namespace mxq::cuda

@@ -1,0 +1,22 @@
+"""libmxq itself, by the implementation that it chooses."""
+
+NAME = "libmxq"
+
+
+class Peer:
+    def __init__(self, library):
+        self.library, self.version, self.implementation = library, library.functions.mxq_version_string().decode(), ""
+
+    def takes(self, case):
+        return True
+
+    def calls(self, operands):
+        verb = "grouped_gemm" if operands.case.experts else "gemm"
+        calls = []
+        for x, w, ends in zip(operands.activations, operands.weights, operands.ends):
+            out = operands.output()
+            a = None if operands.case.activations == "BF16" else x.of(self.library)
+            b, left = w.of(self.library), self.library.plain(x, ends) if a is None else None
+            run, self.implementation = self.library.verb(verb, None, left or a.handle, b.handle, self.library.plain(out))
+            calls.append(lambda run=run, out=out, keep=(a, b, x): (run(), out)[1])
+        return calls

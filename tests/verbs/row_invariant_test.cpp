@@ -1,0 +1,243 @@
+// mxq_gemm_options_set_row_invariant: the bits of a row of D are the same in batches of any size and order, in groups, with other
+// rows of NaN and huge numbers, and on any number of SMs.
+#include "gemm_operands.h"
+
+#include <algorithm>
+
+using namespace products;
+using testing::ok;
+using testing::Bytes;
+
+namespace {
+
+constexpr int64_t n = 136, k = 384, rows_drawn = 2000, rows_poisoned = 50, batches = 14;
+
+// Rows of A, each of which is so many bytes of codes (or numbers) and of scales.
+struct Rows {
+    oracle::Spec spec;
+    int64_t count = 0;
+    Bytes codes, scales;
+    oracle::Part part;  // what all rows share
+
+    Rows(const oracle::Spec& spec, const oracle::Floats& x) : spec(spec), count(static_cast<int64_t>(x.size()) / k) {
+        if (is_plain(spec)) {
+            codes = stored_numbers(spec.format, x);
+        } else {
+            part = oracle::quantize(spec, x, {1, count, k}, MXQ_PART_ROWWISE, false);
+            codes = part.codes, scales = part.scales;
+        }
+    }
+    bool shares_scales() const { return spec.scaling == MXQ_SCALING_TENSOR; }
+    void append(int64_t row, Bytes& to_codes, Bytes& to_scales) const {
+        const auto take = [&](const Bytes& from, Bytes& to) {
+            const auto bytes = static_cast<int64_t>(from.size()) / count;
+            to.insert(to.end(), from.begin() + row * bytes, from.begin() + (row + 1) * bytes);
+        };
+        take(codes, to_codes);
+        if (!shares_scales()) take(scales, to_scales);
+    }
+};
+
+oracle::Floats drawn_values(cases::Random& random, int64_t rows, float poison) {
+    oracle::Floats x(static_cast<size_t>(rows * k));
+    for (float& value : x) value = random.normal();
+    if (poison != 0)
+        for (size_t i = 0; i < x.size(); i += 7) x[i] = poison;
+    return x;
+}
+
+// A batch: which rows it has, in which order, and where its groups end. Row numbers below 0 are poisoned rows.
+struct Batch {
+    std::vector<int64_t> rows;
+    oracle::Ends ends;  // empty: no groups
+    int32_t sm_count = 0;
+};
+
+Batch draw_batch(cases::Random& random, int64_t number) {
+    constexpr int64_t sizes[] = {1, 2, 3, 8, 17, 33, 64, 65, 96, 128, 129, 257, 700, rows_drawn};
+    static_assert(std::size(sizes) == batches);
+    Batch batch;
+    const int64_t size = sizes[number];
+    for (int64_t i = 0; i < size; ++i)
+        batch.rows.push_back(random.below(8) == 0 ? -1 - random.below(rows_poisoned) : random.below(rows_drawn));
+    if (number % 2) batch.ends = testing::draw_ends(random, size, 1 + random.below(5));
+    if (!batch.ends.empty()) batch.ends.back() = size;
+    batch.sm_count = number % 3 == 2 ? 2 + static_cast<int32_t>(random.below(130)) : 0;
+    return batch;
+}
+
+// Multiplies batches of rows with one B, whose matrices are all alike where there are groups.
+class Product {
+public:
+    Product(testing::Device& device, const oracle::Spec& a, const oracle::Spec& b, uint64_t seed)
+        : device_(device), random_(seed), rows_(a, drawn_values(random_, rows_drawn, 0)),
+          nan_(a, drawn_values(random_, rows_poisoned, NAN)), huge_(a, drawn_values(random_, rows_poisoned, 3e38f)), b_spec_(b),
+          b_values_(drawn_values(random_, n, 0)), b_part_(is_plain(b) ? oracle::Part{} : quantized_b(1)) {}
+
+    // Returns false, with the reason in mxq_last_error, where nothing that promises invariant rows takes the product.
+    bool is_supported() {
+        Batch one{{0}, {}, 0};
+        return run(one, true).empty();
+    }
+    std::string implementation() const { return implementation_; }
+    Bytes run(const Batch& batch, bool query_alone = false) {
+        const auto count = static_cast<int64_t>(batch.rows.size());
+        const auto groups = static_cast<int64_t>(batch.ends.size());
+        Bytes codes, scales;
+        for (int64_t row : batch.rows) {
+            if (row >= 0) rows_.append(row, codes, scales);
+            else (row % 2 ? nan_ : huge_).append(-1 - row, codes, scales);
+        }
+        Operand a = operand(rows_, {std::nullopt, count, k}, codes, scales);
+        Bytes stored(batch.ends.size() * sizeof(int64_t));
+        if (groups) std::memcpy(stored.data(), batch.ends.data(), stored.size());
+        const testing::Buffer ends(device_, stored);
+        if (groups) ok(testing::set_ends(a.tensor, ends.data(), MXQ_TYPE_INT64, static_cast<int32_t>(groups)));
+        Operand b = operand_b(groups);
+        testing::Output d(device_, MXQ_FORMAT_F32, {std::nullopt, count, n}, 0, nullptr);
+        const auto options = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T);
+        ok(mxq_gemm_options_set_row_invariant(options, 1));
+        const auto query = groups ? mxq_grouped_gemm_query : mxq_gemm_query;
+        if (!device_.is_cpu() && batch.sm_count) {
+            ok(mxq_gemm_options_set_sm_count(options, batch.sm_count));  // some kernels cannot keep to it
+            if (query(device_.context, options, a.tensor, b.tensor, d.tensor, nullptr) != MXQ_STATUS_OK)
+                ok(mxq_gemm_options_set_sm_count(options, 0));
+        }
+        testing::Plan plan;
+        if (query(device_.context, options, a.tensor, b.tensor, d.tensor, plan.out()) != MXQ_STATUS_OK) return {1};
+        if (query_alone) return {};
+        if (implementation_.empty()) implementation_ = mxq_plan_implementation(plan);
+        REQUIRE(implementation_ == mxq_plan_implementation(plan));
+        testing::run_product(device_, groups ? mxq_grouped_gemm : mxq_gemm, query, options, a.tensor, b.tensor, d.tensor);
+        return d.bytes();
+    }
+
+private:
+    oracle::Part quantized_b(int64_t matrices) const {
+        oracle::Floats all;
+        for (int64_t i = 0; i < matrices; ++i) all.insert(all.end(), b_values_.begin(), b_values_.end());
+        return oracle::quantize(b_spec_, all, {matrices, n, k}, MXQ_PART_ROWWISE, false);
+    }
+    Operand operand(const Rows& rows, testing::Dims dims, const Bytes& codes, const Bytes& scales) {
+        Operand out;
+        if (is_plain(rows.spec)) {
+            out.tensor = testing::make_tensor(rows.spec.format, dims);
+            out.data = std::make_unique<testing::Buffer>(device_, codes);
+            ok(mxq_tensor_set_data(out.tensor, out.data->data(), out.data->bytes()));
+            return out;
+        }
+        oracle::Part part = rows.part;
+        part.codes = codes;
+        if (!rows.shares_scales()) part.scales = scales;
+        out.tensor = testing::make_tensor(rows.spec, dims, false);
+        out.part = std::make_unique<testing::InputPart>(device_, out.tensor, rows.spec, MXQ_PART_ROWWISE, part);
+        return out;
+    }
+    Operand operand_b(int64_t groups) {
+        const std::optional<int64_t> matrices = groups ? std::optional<int64_t>(groups) : std::nullopt;
+        const testing::Dims dims{matrices, n, k};
+        if (is_plain(b_spec_)) {
+            oracle::Floats all;
+            for (int64_t i = 0; i < std::max<int64_t>(groups, 1); ++i) all.insert(all.end(), b_values_.begin(), b_values_.end());
+            return make_plain(device_, b_spec_.format, all, dims, 0);
+        }
+        Operand out;
+        out.tensor = testing::make_tensor(b_spec_, dims, false);
+        out.part = std::make_unique<testing::InputPart>(device_, out.tensor, b_spec_, MXQ_PART_ROWWISE,
+                                                        groups ? quantized_b(groups) : b_part_);
+        return out;
+    }
+
+    testing::Device& device_;
+    cases::Random random_;
+    Rows rows_, nan_, huge_;
+    oracle::Spec b_spec_;
+    oracle::Floats b_values_;
+    oracle::Part b_part_;
+    std::string implementation_;
+};
+
+// Returns how many rows of batches have other bits than all drawn rows in one product; `compared` counts them.
+int64_t rows_that_differ(Product& product, cases::Random& random, int64_t& compared) {
+    Batch all;
+    for (int64_t i = 0; i < rows_drawn; ++i) all.rows.push_back(i);
+    const Bytes expected = product.run(all);
+    constexpr int64_t row_bytes = n * 4;
+    int64_t differ = 0;
+    for (int64_t number = 0; number < batches; ++number) {
+        const Batch batch = draw_batch(random, number);
+        const Bytes got = product.run(batch);
+        for (size_t i = 0; i < batch.rows.size(); ++i) {
+            if (batch.rows[i] < 0) continue;
+            ++compared;
+            differ += !std::equal(got.begin() + static_cast<int64_t>(i) * row_bytes,
+                                  got.begin() + static_cast<int64_t>(i + 1) * row_bytes,
+                                  expected.begin() + batch.rows[i] * row_bytes);
+        }
+    }
+    return differ;
+}
+
+std::vector<oracle::Spec> specs_of_a() {
+    return {plain, plain_spec(MXQ_FORMAT_F16), testing::spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X32),
+            testing::spec_of(MXQ_FORMAT_MXFP4, MXQ_SCALING_1X32), testing::spec_of(MXQ_FORMAT_NVFP4, MXQ_SCALING_1X16),
+            testing::spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_1X128), testing::spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_ROW),
+            testing::spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_TENSOR)};
+}
+
+std::vector<oracle::Spec> specs_of_b() {
+    return {plain, plain_spec(MXQ_FORMAT_F16), testing::spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X32),
+            testing::spec_of(MXQ_FORMAT_MXFP8_E5M2, MXQ_SCALING_32X32), testing::spec_of(MXQ_FORMAT_MXFP6_E2M3, MXQ_SCALING_1X32),
+            testing::spec_of(MXQ_FORMAT_MXFP4, MXQ_SCALING_1X32), testing::spec_of(MXQ_FORMAT_NVFP4, MXQ_SCALING_1X16),
+            testing::spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_128X128), testing::spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_1X128),
+            testing::spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_ROW), testing::spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_TENSOR)};
+}
+
+struct Counts {
+    int pairs = 0;
+    int64_t compared = 0;
+};
+
+Counts check_pairs(testing::Device& device) {
+    Counts counts;
+    uint64_t seed = 1;
+    for (const auto& a : specs_of_a())
+        for (const auto& b : specs_of_b()) {
+            Product product(device, a, b, ++seed);
+            if (!product.is_supported()) continue;
+            cases::Random random(seed + 1000);
+            int64_t compared = 0;
+            const int64_t differ = rows_that_differ(product, random, compared);
+            INFO(text(a, b) << " by " << product.implementation());
+            CHECK(differ == 0);
+            ++counts.pairs;
+            counts.compared += compared;
+        }
+    return counts;
+}
+
+}  // namespace
+
+MXQ_CUDA_DEVICE("row invariant: each row has the same bits in any batch") {
+    const Counts counts = check_pairs(device);
+    CHECK(counts.pairs >= 30);
+    CHECK(counts.compared >= counts.pairs * int64_t(2500));
+}
+
+TEST_CASE("row invariant: the CPU declines by name", "[cpu]") {
+    Product product(testing::cpu(), plain, testing::spec_of(MXQ_FORMAT_MXFP4, MXQ_SCALING_1X32), 1);
+    CHECK(!product.is_supported());
+    CHECK(std::string(mxq_last_error()).find("cannot promise the same bits for a row") != std::string::npos);
+}
+
+TEST_CASE("row invariant: groups along the contraction are refused", "[cpu]") {
+    auto a = testing::make_tensor(MXQ_FORMAT_BF16, {std::nullopt, 64, 32}), b = testing::make_tensor(MXQ_FORMAT_BF16, {std::nullopt, 64, 16});
+    auto d = testing::make_tensor(MXQ_FORMAT_F32, {2, 32, 16});
+    const int32_t ends[] = {32, 64};
+    for (mxq_tensor* tensor : {static_cast<mxq_tensor*>(a), static_cast<mxq_tensor*>(b)}) ok(testing::set_ends(tensor, ends, MXQ_TYPE_INT32, 2));
+    const auto options = testing::gemm_options(MXQ_TRANSPOSE_T, MXQ_TRANSPOSE_N);
+    ok(mxq_grouped_gemm_query(testing::any_context(), options, a, b, d, nullptr));
+    ok(mxq_gemm_options_set_row_invariant(options, 1));
+    CHECK(mxq_grouped_gemm_query(testing::any_context(), options, a, b, d, nullptr) == MXQ_STATUS_UNSUPPORTED);
+    CHECK(std::string(mxq_last_error()).find("mxq_gemm_options_set_row_invariant") != std::string::npos);
+}
