@@ -361,6 +361,7 @@ int32_t bound(const Context&, const GemmProblem&) { return MXQ_BOUND_EXACT_PRODU
 }  // namespace
 
 const GemmImplementation gemm = {
-    .name = "cpu", .declines = declines, .run = run, .bound = bound, .reads = Addresses::Listed, .reads_across = true};
+    .name = "cpu", .declines = declines, .run = run, .bound = bound, .reads = Addresses::Listed, .reads_across = true,
+    .keeps_rows = keeps_all_rows};
 
 }  // namespace mxq::cpu
