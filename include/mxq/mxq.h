@@ -892,6 +892,9 @@ MXQ_API mxq_status mxq_unswizzle_scales_query(mxq_context* context, const mxq_qu
  *     BLACKWELL_TENSOR_CORES   FP8 and FP4 tensor cores of compute capability 10.0 and later. The same as FP8_TENSOR_CORES, but
  *                        nobody has measured it yet: NVIDIA does not say how many bits their sums keep.
  *
+ * On a CPU context D has the same bits on all CPUs, with any number of threads, and rows are invariant as with
+ * mxq_gemm_options_set_row_invariant. Since 0.3.
+ *
  * alpha, beta and a bias change P, c and the conditions a little. docs/numerics.md has every term and condition, and the
  * smaller c of some implementations. With an alpha of 0 it is open whether NaN operands are noticed. */
 MXQ_API mxq_status mxq_gemm(mxq_context* context, const mxq_gemm_options* options, const mxq_tensor* a,

@@ -834,6 +834,9 @@ extern "C" {
     ///                    nobody has measured it yet: NVIDIA does not say how many bits their sums keep.
     /// ```
     ///
+    /// On a CPU context D has the same bits on all CPUs, with any number of threads, and rows are invariant as with
+    /// mxq\_gemm\_options\_set\_row\_invariant. Since 0.3.
+    ///
     /// alpha, beta and a bias change P, c and the conditions a little. docs/numerics.md has every term and condition, and the
     /// smaller c of some implementations. With an alpha of 0 it is open whether NaN operands are noticed.
     pub fn mxq_gemm(context: *mut mxq_context, options: *const mxq_gemm_options, a: *const mxq_tensor, b: *const mxq_tensor, d: *const mxq_tensor, workspace: *mut c_void, workspace_bytes: u64, stream: *mut c_void) -> mxq_status;
