@@ -286,7 +286,7 @@ inline double rounding_of_sums(const Promise& promise, int64_t k) {
     for (const char* of_weights : {"skinny_sm90", "splitk_sm90", "wgmma_bf16_sm90", "mma_bf16_rows"})
         if (name == of_weights) return static_cast<double>(k) * 0x1p-142;
     for (const char* of_16_bits : {"cublaslt", "cublaslt_grouped", "cublaslt_widen", "cublaslt_grouped_widen", "wgmma_plain_sm90",
-                                   "wgmma_plain_widen", "wgmma_blocks_sm90"})
+                                   "wgmma_plain_widen", "wgmma_blocks_sm90", "weights_sm90"})
         if (name == of_16_bits) return static_cast<double>(k) * 0x1p-149;
     return 0;
 }

@@ -148,7 +148,7 @@ start bindings ./tests/bindings/run.sh "$build"
 start packages ./tests/packages/run.sh "$build"
 start pages ./tests/pages/run.sh "$build"
 [ -x tests/bench/run.sh ] && start bench ./tests/bench/run.sh "$build"
-for name in decode arrived gpt_oss training_step; do start "$name on cpu" example "$name"; done
+for name in decode arrived gpt_oss expert_layer training_step; do start "$name on cpu" example "$name"; done
 start "gpt_oss_block on cpu" example gpt_oss_block 2 2 4
 start "gpt_oss_block on cuda" example gpt_oss_block_cuda check
 for mode in host threads one two; do start "expert_parallel on $mode" expert_parallel "$mode"; done

@@ -892,6 +892,9 @@ MXQ_API mxq_status mxq_unswizzle_scales_query(mxq_context* context, const mxq_qu
  *     BLACKWELL_TENSOR_CORES   FP8 and FP4 tensor cores of compute capability 10.0 and later. The same as FP8_TENSOR_CORES, but
  *                        nobody has measured it yet: NVIDIA does not say how many bits their sums keep.
  *
+ * On a CPU context D has the same bits on all CPUs, with any number of threads, and rows are invariant as with
+ * mxq_gemm_options_set_row_invariant. Since 0.3.
+ *
  * alpha, beta and a bias change P, c and the conditions a little. docs/numerics.md has every term and condition, and the
  * smaller c of some implementations. With an alpha of 0 it is open whether NaN operands are noticed. */
 MXQ_API mxq_status mxq_gemm(mxq_context* context, const mxq_gemm_options* options, const mxq_tensor* a,
@@ -1223,6 +1226,10 @@ MXQ_API mxq_status mxq_expert_layer_options_set_weights_first(mxq_expert_layer_o
 /* As mxq_gemm_options_set_exact_products, for both products. Since 0.3. */
 MXQ_API mxq_status mxq_expert_layer_options_set_exact_products(mxq_expert_layer_options* options, int32_t exact);
 
+/* As mxq_gemm_options_set_row_invariant, for both products: the bits of a token depend on its own row, choices and weights,
+ * and not on other tokens, where rows are quantized by themselves (docs/embedding.md). Since 0.3. */
+MXQ_API mxq_status mxq_expert_layer_options_set_row_invariant(mxq_expert_layer_options* options, int32_t row_invariant);
+
 /* Return what was set, or the default, like the getters of a context's options. Options and descriptors are copied to
  * objects that the caller has created; *has_residual is 0 where there is none, and residual, a tensor of any shape, is then
  * left alone. Since 0.3. */
@@ -1241,6 +1248,8 @@ MXQ_API mxq_status mxq_expert_layer_options_get_residual(const mxq_expert_layer_
                                                          mxq_tensor* residual);
 MXQ_API mxq_status mxq_expert_layer_options_get_weights_first(const mxq_expert_layer_options* options, int32_t* first);
 MXQ_API mxq_status mxq_expert_layer_options_get_exact_products(const mxq_expert_layer_options* options, int32_t* exact);
+MXQ_API mxq_status mxq_expert_layer_options_get_row_invariant(const mxq_expert_layer_options* options,
+                                                              int32_t* row_invariant);
 
 /* Runs an expert layer, from tokens to tokens. With T tokens of K numbers, E experts of this rank and an activation from 2
  * I numbers to I (without a gate: from I to I):

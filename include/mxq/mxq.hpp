@@ -1238,6 +1238,11 @@ public:
         return *this;
     }
     expert_layer_options set_exact_products(bool exact) && { return std::move(set_exact_products(exact)); }
+    expert_layer_options& set_row_invariant(bool row_invariant) & {
+        check(mxq_expert_layer_options_set_row_invariant(made(), row_invariant));
+        return *this;
+    }
+    expert_layer_options set_row_invariant(bool row_invariant) && { return std::move(set_row_invariant(row_invariant)); }
 
     activate_options get_activate_options() const {
         activate_options out = activate_options().set_activation(MXQ_ACTIVATION_SWIGLU);
@@ -1266,6 +1271,7 @@ public:
     }
     bool get_weights_first() const { return got(mxq_expert_layer_options_get_weights_first) != 0; }
     bool get_exact_products() const { return got(mxq_expert_layer_options_get_exact_products) != 0; }
+    bool get_row_invariant() const { return got(mxq_expert_layer_options_get_row_invariant) != 0; }
 
 private:
     product_bias bias(decltype(&mxq_expert_layer_options_get_down_bias) getter) const {

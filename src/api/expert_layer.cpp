@@ -85,10 +85,12 @@ void validate_steps(const Context& context, const Layer& layer) {
 }
 
 void run_steps(const Context& context, const Layer& layer, const Workspace& workspace, void* stream) {
+    bool follows = false;
     for_each_step(context, layer, [&](const auto& verb, const char* what, const Tensors& tensors, const auto& validate) {
         name_step(verb.name, what, [&] {
             const auto problem = validate(Check::Execute);
-            run_verb(verb, {context, "", tensors}, problem, writes_nothing(problem), workspace, stream);
+            run_verb(verb, {context, "", tensors, follows}, problem, writes_nothing(problem), workspace, stream);
+            follows |= !writes_nothing(problem);
         });
     });
 }

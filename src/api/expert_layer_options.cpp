@@ -143,6 +143,14 @@ mxq_status mxq_expert_layer_options_set_exact_products(mxq_expert_layer_options*
     });
 }
 
+mxq_status mxq_expert_layer_options_set_row_invariant(mxq_expert_layer_options* options, int32_t row_invariant) {
+    return guard("mxq_expert_layer_options_set_row_invariant", [&] {
+        require_handle(options, "options");
+        require_flag(row_invariant, "row_invariant");
+        options->row_invariant = row_invariant == 1;
+    });
+}
+
 mxq_status mxq_expert_layer_options_get_activate_options(const mxq_expert_layer_options* options,
                                                          mxq_activate_options* activate) {
     return guard("mxq_expert_layer_options_get_activate_options",
@@ -197,4 +205,9 @@ mxq_status mxq_expert_layer_options_get_weights_first(const mxq_expert_layer_opt
 mxq_status mxq_expert_layer_options_get_exact_products(const mxq_expert_layer_options* options, int32_t* exact) {
     return guard("mxq_expert_layer_options_get_exact_products",
                  [&] { put(exact, require_handle(options, "options").exact_products); });
+}
+
+mxq_status mxq_expert_layer_options_get_row_invariant(const mxq_expert_layer_options* options, int32_t* row_invariant) {
+    return guard("mxq_expert_layer_options_get_row_invariant",
+                 [&] { put(row_invariant, require_handle(options, "options").row_invariant); });
 }

@@ -21,6 +21,7 @@ struct Call {
     const Context& context;
     std::string_view implementation;
     Tensors tensors;
+    bool follows = false;  // another verb ran before, as a step of the same call
 };
 
 struct Workspace {
@@ -57,12 +58,17 @@ std::string notes_of(const Problem& problem, const Choice<Problem>& choice) {
 // Runs an implementation, after gathering rows by index where it does not read them.
 template <class Problem>
 void run_choice(const Context& context, const Problem& problem, const Choice<Problem>& choice,
-                const Gathered<Problem>& gathered, void* workspace, void* stream) {
+                const Gathered<Problem>& gathered, void* workspace, const Launch& launch) {
+    bool follows = launch.follows;
     if (choice.gathers)
-        for (const GatherProblem& gather : gathered.gathers()) gather_rows(context, gather, stream);
+        for (const GatherProblem& gather : gathered.gathers()) {
+            gather_rows(context, gather, {nullptr, launch.stream, nullptr, follows});
+            follows = true;
+        }
     auto* const memory = static_cast<uint8_t*>(workspace) + gathered_bytes(context, choice, gathered);
+    void* const own = choice.prepared.workspace_bytes == 0 ? nullptr : memory;
     choice.implementation->run(context, choice.gathers ? gathered.problem() : problem,
-                               {choice.prepared.workspace_bytes == 0 ? nullptr : memory, stream, choice.prepared.state.get()});
+                               {own, launch.stream, choice.prepared.state.get(), follows});
 }
 
 template <class Problem>
@@ -83,7 +89,8 @@ void run_verb(const Verb<Problem>& verb, const Call& call, const Problem& proble
                        with_note(reason_of(name, choice.declined()), notes_of(problem, choice)),
                        readable_groups(context, problem));
     });
-    if (!nothing_to_do) run_choice(context, problem, choice, gathered, workspace.memory, stream);
+    if (!nothing_to_do)
+        run_choice(context, problem, choice, gathered, workspace.memory, {nullptr, stream, nullptr, call.follows});
 }
 
 // Returns how a problem would run, or throws the reasons why it would not.

@@ -61,11 +61,12 @@ void require_shapes(const Layer& layer) {
     require_weights(layer.down, "down", experts, width, layer.gate_up.rows / times);
 }
 
-mxq_gemm_options_s product_options(const BiasOption& bias, bool exact) {
+mxq_gemm_options_s product_options(const BiasOption& bias, const mxq_expert_layer_options_s& layer) {
     mxq_gemm_options_s options;
     options.bias_format = bias.format;
     options.bias = bias.values;
-    options.exact_products = exact;
+    options.exact_products = layer.exact_products;
+    options.row_invariant = layer.row_invariant;
     return options;
 }
 
@@ -88,8 +89,8 @@ Layer::Layer(const LayerArguments& given)
     hidden = inner(gate_up.rows);
     activated = quantizes() ? row_tensor(down.cols) : inner(down.cols);
     products = inner(x.cols);
-    first_product = product_options(options.gate_up_bias, options.exact_products);
-    second_product = product_options(options.down_bias, options.exact_products);
+    first_product = product_options(options.gate_up_bias, options);
+    second_product = product_options(options.down_bias, options);
     activation = options.activate;
     if (quantizes()) activation.quantize = options.quantize;
     weighted = routing;

@@ -24,4 +24,5 @@ struct mxq_expert_layer_options_s : mxq::Handle<mxq::Kind::ExpertLayerOptions> {
     mxq_tensor_s residual;
     bool weights_first = false;  // the weights of choices multiply the activation
     bool exact_products = false;
+    bool row_invariant = false;
 };

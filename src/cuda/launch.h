@@ -19,6 +19,11 @@ enum class Start { AfterAll, WithPrevious };
 // reads what that kernel writes.
 Start overlapped_start(const Context& context);
 
+// Returns how the first kernel of a run starts: as overlapped_start says where it follows a kernel of the same call.
+inline Start first_start(const Context& context, const Launch& call) {
+    return call.follows ? overlapped_start(context) : Start::AfterAll;
+}
+
 // Returns whether portable kernels may be launched in clusters: their code was compiled for compute capability 9.0 or later.
 bool has_clusters(const Context& context);
 

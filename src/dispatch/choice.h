@@ -41,7 +41,7 @@ extern const Verb<ActivateProblem> activate, activate_backward;
 }  // namespace verbs
 
 // Copies rows by index on the context's device.
-void gather_rows(const Context& context, const GatherProblem& problem, void* stream);
+void gather_rows(const Context& context, const GatherProblem& problem, const Launch& launch);
 
 // Loads what every implementation needs on the context's device; called when the context is created.
 void load_implementations(const Context& context);

@@ -19,6 +19,7 @@ struct Launch {
     void* workspace;
     void* stream;
     const void* state = nullptr;  // of Prepared
+    bool follows = false;         // the kernel before in the stream is of the same call
 };
 
 template <class Problem>

@@ -70,6 +70,7 @@ const GemmImplementation* const gemm_list[] = {
     &cuda::wgmma_bf16_sm90,   // BF16, NVFP4, and FP8 with ROW scales, with quantized weights
     &cuda::wgmma_plain_sm90,  // BF16 with BF16, F16 with F16
     &cuda::wgmma_fp8_transpose,  // FP8 with MN-major FP8, which a pass transposes
+    &cuda::weights_sm90,         // what is BF16, or becomes so, with FP8 weights with scales of 128
     &cuda::wgmma_blocks_sm90,    // FP8 with scales of 128 with BF16, MX and NVFP4
     &cuda::cublaslt_widen,       // MN-major MX, and weight gradients that are exact or with BF16: after dequantizing to BF16
     &cuda::wgmma_plain_widen,    // the same by a kernel of our own, and exact products of many rows
@@ -91,6 +92,7 @@ const GemmImplementation* const grouped_gemm_list[] = {
     &cuda::wgmma_fp8_sm90,  // MX: see preferred_gemm; FP8 with ROW scales, which cuBLASLt does not group
     &cuda::wgmma_bf16_sm90,
     &cuda::wgmma_fp8_transpose,
+    &cuda::weights_sm90,       // what is BF16, or becomes so, with FP8 weights with scales of 128
     &cuda::wgmma_blocks_sm90,  // FP8 with scales of 128 with BF16, MX and NVFP4
     &cuda::wgmma_plain_widen,  // as above, and NVFP4 and FP8 with ROW scales
     &cuda::cublaslt_grouped_widen,
@@ -248,10 +250,20 @@ bool has_rows_for_wgmma_blocks(const GemmProblem& p) {
     return p.grouping == Grouping::Rows ? p.m > 24 * int64_t(std::max(p.groups.count, 1)) : p.m > 48;
 }
 
+// Returns whether weights_sm90, which decodes FP8 weights in registers, takes the place of both. An H200, rows of groups in all:
+//
+//     mma_bf16_rows (m), wgmma_blocks_sm90 (w) | weights_sm90     8 rows     16           64          256         1024 rows
+//     BF16 with FP8 128x128, (4096,4096)                          9.8m |     17.4m | 15   55w | 18    55w | 28    93w | 89
+//         32 groups of (2048,7168)                                           64 rows: 156m            256: | 135
+bool has_rows_for_weights(const GemmProblem& p) {
+    if (!has_scales_of_128(p.b) || p.b.element != Element::E4M3 || p.a.across || p.b.across) return false;
+    return p.grouping == Grouping::Rows ? p.m > std::max(p.groups.count, 1) : p.m > 8;
+}
+
 // Returns the implementation to ask before the list, or null for the order of the list. The first case that fits decides:
 //
 //     rows must be invariant                  null
-//     one operand alone has scales of 128     wgmma_blocks_sm90 for many rows, mma_bf16_rows for few
+//     one operand alone has scales of 128     weights_sm90 where it is B, else wgmma_blocks_sm90; mma_bf16_rows for few rows
 //     has_split_rows: up to 128, no groups    splitk_sm90
 //     has_few_rows                            mma_bf16_rows for the fewest rows, else skinny_sm90
 //     has_plain_groups                        wgmma_plain_sm90
@@ -287,6 +299,7 @@ const GemmImplementation* preferred_gemm(const Context& context, const GemmProbl
     constexpr int64_t tile_rows = 128, tile_columns = 192, enough_tiles = 256;
     if (p.row_invariant) return nullptr;  // the cases below depend on the number of rows
     const bool is_hopper = cuda::compute_capability(context) == 90;  // on Blackwell cuBLASLt takes few rows of MX and NVFP4
+    if (mixes_scales_of_128(p) && is_hopper && has_rows_for_weights(p)) return &cuda::weights_sm90;
     if (mixes_scales_of_128(p))
         return is_hopper && has_rows_for_wgmma_blocks(p) ? &cuda::wgmma_blocks_sm90 : &cuda::mma_bf16_rows;
     if (has_split_rows(p)) return &cuda::splitk_sm90;
@@ -368,8 +381,8 @@ void each_verb(const Look& look) {
 
 }  // namespace
 
-void gather_rows(const Context& context, const GatherProblem& problem, void* stream) {
-    (context.is_cpu() ? cpu::gather_rows : cuda::gather_rows).run(context, problem, {nullptr, stream});
+void gather_rows(const Context& context, const GatherProblem& problem, const Launch& launch) {
+    (context.is_cpu() ? cpu::gather_rows : cuda::gather_rows).run(context, problem, launch);
 }
 
 void load_implementations(const Context& context) {

@@ -310,16 +310,18 @@ TEST_CASE("chips: who takes FP8 with scales of 128 beside others") {
             const oracle::Spec blocks = fp8(scaling);
             const bool is_weights = other.format == MXQ_FORMAT_BF16;
             const oracle::Spec &a = is_weights ? other : blocks, &b = is_weights ? blocks : other;
-            CHECK(dense(90, a, b, 48) == rows);
-            CHECK(dense(90, a, b, 49) == (has_own ? many : rows));
-            CHECK(dense(90, a, b, 512, MXQ_FORMAT_F32) == many);
+            const std::string taken = is_weights && has_own ? "weights_sm90" : many;  // from a few rows on
+            const int64_t most = is_weights && has_own ? 8 : 48;
+            CHECK(dense(90, a, b, most) == rows);
+            CHECK(dense(90, a, b, most + 1) == (has_own ? taken : rows));
+            CHECK(dense(90, a, b, 512, MXQ_FORMAT_F32) == taken);
             CHECK(dense(80, a, b, 64) == rows);
             CHECK(dense(80, a, b, 65) == portable);
-            GemmProblem p = recorder::by_rows(of(a, b, false, {4 * 24, 384, 512}));
+            GemmProblem p = recorder::by_rows(of(a, b, false, {4 * (is_weights && has_own ? 1 : 24), 384, 512}));
             p.groups.count = 4;
             CHECK(taker(90, newest, p) == rows);
             p.groups.count = 3;
-            CHECK(taker(90, newest, p) == (has_own ? many : rows));
+            CHECK(taker(90, newest, p) == (has_own ? taken : rows));
             compared++;
         }
     CHECK(compared == 6);
@@ -374,7 +376,7 @@ TEST_CASE("chips: who takes exact products on Hopper") {
     CHECK(sized(128, 16512, 4096) == few);
     CHECK(sized(129, 16512, 4096) == many);
     CHECK(dense(bf16(), fp8(MXQ_SCALING_ROW), 256) == many);
-    CHECK(dense(bf16(), fp8(MXQ_SCALING_128X128), 256) == "wgmma_blocks_sm90");
+    CHECK(dense(bf16(), fp8(MXQ_SCALING_128X128), 256) == "weights_sm90");
     CHECK(dense(nvfp4(), nvfp4(), 256) == many);
     CHECK(dense(mxfp8(), mxfp4, 256, true) == many);
     CHECK(dense(mxfp8(), mxfp4, 256) == "cublaslt_rebase");

@@ -95,4 +95,50 @@ TEST_CASE("graph: 100 routings, rows and sums", "[cuda]") {
     }
     CHECK(compared == 200);
 }
+
+// A replay gives the bits of a call with the same ids.
+TEST_CASE("graph: an expert layer, replayed with other routings", "[cuda]") {
+    if (!testing::cuda()) MXQ_SKIP("no CUDA device");
+    testing::Device& device = *testing::cuda();
+    constexpr int64_t tokens = 24, width = 256, inner = 384, experts = 8;
+    const auto first = testing::draw_choices(tokens, 2, experts, Draw::uniform, 1);
+    const testing::Dims up{experts, 2 * inner, width}, down{experts, width, inner};
+    const oracle::Spec spec = testing::spec_of(MXQ_FORMAT_MXFP4, MXQ_SCALING_1X32);
+    testing::DeviceRouting routing(device, first, MXQ_TYPE_INT32);
+    const Buffer x(device, cases::plain_values(MXQ_FORMAT_BF16, cases::Values::normal, tokens * width, 2)), sums(device, tokens * width * 2);
+    auto w_up = testing::make_tensor(spec, up, false), w_down = testing::make_tensor(spec, down, false),
+         in = testing::make_tensor(MXQ_FORMAT_BF16, {std::nullopt, tokens, width}), out = testing::make_tensor(MXQ_FORMAT_BF16, {std::nullopt, tokens, width});
+    const auto content = [&](const testing::Dims& dims, uint64_t seed) {
+        return oracle::quantize(spec, cases::values(cases::Values::normal, dims.shape().count(), seed), dims.shape(), MXQ_PART_ROWWISE, false);
+    };
+    const testing::InputPart of_up(device, w_up, spec, MXQ_PART_ROWWISE, content(up, 3)), of_down(device, w_down, spec, MXQ_PART_ROWWISE, content(down, 4));
+    ok(mxq_tensor_set_const_data(in, x.data(), x.bytes()));
+    ok(mxq_tensor_set_data(out, sums.data(), sums.bytes()));
+    testing::Plan plan;
+    ok(mxq_expert_layer_query(device.context, nullptr, in, routing.handle, w_up, w_down, out, plan.out()));
+    const Buffer workspace(device, static_cast<size_t>(mxq_plan_workspace_bytes(plan)));
+    const auto run = [&](void* stream) {
+        ok(mxq_expert_layer(device.context, nullptr, in, routing.handle, w_up, w_down, out, workspace.data(), workspace.bytes(), stream));
+    };
+    testing::Stream stream;
+    testing::Graph graph(stream, [&] { run(stream.handle); });
+    const Bytes poison(sums.bytes(), testing::poison);
+    int compared = 0;
+    Bytes before;
+    for (int replay = 0; replay < 40; ++replay) {
+        routing.write_ids(testing::draw_choices(tokens, 2, experts, static_cast<Draw>(replay % 4), static_cast<uint64_t>(replay) + 2).ids, MXQ_TYPE_INT32);
+        device.to_device(sums.data(), poison.data(), poison.size());
+        graph.replay();
+        const Bytes replayed = sums.read();
+        device.to_device(sums.data(), poison.data(), poison.size());
+        run(stream.handle);
+        testing::cuda_ok(cudaStreamSynchronize(stream.handle));
+        if (const auto text = testing::difference(replayed, sums.read()); !text.empty()) FAIL("replay " << replay << ": " << text);
+        CHECK(replayed != before);
+        before = replayed;
+        ++compared;
+    }
+    workspace.read();
+    CHECK(compared == 40);
+}
 #endif

@@ -380,6 +380,22 @@ void add_route(Problems& problems, const testing::Choices& choices, int32_t id_t
          [=](Scene& s, const std::string& name, void* workspace, uint64_t bytes) {
              return mxq_combine(s.device.context, named(s, name), s.routing->handle, s.in, nullptr, s.out, workspace, bytes, nullptr);
          }});
+    const Bytes sums = oracle::store(MXQ_FORMAT_F32, cases::values(cases::Values::normal, choices.tokens * 96, 4));
+    problems["combine_backward"].push_back(
+        {"", [=](Scene& s) {
+             s.routing = std::make_unique<testing::DeviceRouting>(s.device, choices, id_type);
+             ok(s.routing->route());
+             s.in = s.plain_in(MXQ_FORMAT_F32, {std::nullopt, choices.tokens, 96}, sums);
+             s.second = s.plain_in(MXQ_FORMAT_BF16, {std::nullopt, choices.rows(), 96}, rows);
+             s.out = s.plain_out(MXQ_FORMAT_F32, {std::nullopt, choices.tokens, choices.choices});
+         },
+         [=](Scene& s, const std::string& name, mxq_plan** plan) {
+             return mxq_combine_backward_query(s.device.context, named(s, name), s.routing->handle, s.in, s.second, nullptr, s.out, plan);
+         },
+         [=](Scene& s, const std::string& name, void* workspace, uint64_t bytes) {
+             return mxq_combine_backward(s.device.context, named(s, name), s.routing->handle, s.in, s.second, nullptr, s.out, workspace,
+                                         bytes, nullptr);
+         }});
 }
 
 // ---- Products ------------------------------------------------------------------------------------------------------------
@@ -603,7 +619,7 @@ int try_verbs(testing::Device& device, const Problems& all) {
     return verbs;
 }
 
-constexpr int other_verbs = 9;
+constexpr int other_verbs = 10;
 
 }  // namespace
 

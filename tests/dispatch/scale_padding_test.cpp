@@ -208,6 +208,7 @@ public:
         for (Fill fill : all_fills) {
             a_.push_back(std::make_unique<Input>(device, product.a, fill));
             b_.push_back(std::make_unique<Input>(device, product.b, fill));
+            if (product.b.grouped()) a_.back()->set_groups(device, b_.back()->tensor, product.b.groups);  // a's own ends
         }
     }
     // Returns what the implementation writes; nothing where it declines.

@@ -290,10 +290,23 @@ bool Bound::is_read_only(const TensorPlan& plan) const {
     return problem.call.read_only && plan.name != "out" && plan.name != "d";
 }
 
+namespace {
+
+uint64_t exact_index_bytes(const TensorPlan& plan) {
+    return static_cast<uint64_t>(plan.dims.rows) * (index_type_of(plan) == MXQ_TYPE_INT32 ? 4 : 8);
+}
+
+}  // namespace
+
 void Bound::point_data(size_t number) {
     const TensorPlan& plan = problem.tensors[number];
     mxq_tensor* const tensor = tensors[number];
     const Pointer data = at(plan.name + ".data");
+    if (plan.side.indexed) {
+        const Pointer indices = at(plan.name + ".row_indices");
+        ok(mxq_tensor_set_row_indices(tensor, indices.address, indices.address ? exact_index_bytes(plan) : 0, index_type_of(plan),
+                                      source_rows_of(plan)));
+    }
     if (plan.side.listed) {
         const Lying lying = data_lying(plan);
         const void* const* const addresses = addresses_of(plan.name + ".data", lying);

@@ -122,6 +122,7 @@ std::string print(const Side& side) {
     if (side.parts != MXQ_PART_ROWWISE) out += ":" + *name_in(parts, side.parts);
     if (side.grouped) out += ":groups=" + std::to_string(side.rowwise) + "/" + std::to_string(side.columnwise);
     if (side.gap) out += ":gap=" + std::to_string(side.gap);
+    if (side.indexed) out += ":indexed=" + std::to_string(side.indexed);
     if (side.hadamard)
         out += ":hadamard=" + *name_in(parts, side.hadamard) + "/" + std::to_string(side.rowwise_mask) + "/" +
                std::to_string(side.columnwise_mask);
@@ -230,6 +231,8 @@ void read(const std::string& text, Side& side) {
             read_apart(field.substr(6), side);
         else if (field.rfind("gap=", 0) == 0)
             read(field.substr(4), side.gap);
+        else if (field.rfind("indexed=", 0) == 0)
+            read(field.substr(8), side.indexed);
         else if (field.rfind("hadamard=", 0) == 0)
             read_hadamard(field.substr(9), side);
         else if (const size_t slash = field.find('/'); field.rfind("groups=", 0) == 0 && slash != std::string::npos) {
@@ -239,7 +242,7 @@ void read(const std::string& text, Side& side) {
         } else
             refuse(
                 field,
-                "a scaling, swizzled, a part, groups=A/B, gap=N, hadamard=PART/MASK/MASK, apart=N/N/N/N, listed or memory");
+                "a scaling, swizzled, a part, groups=A/B, gap=N, indexed=N, hadamard=PART/MASK/MASK, apart=N/N/N/N, listed or memory");
     }
 }
 

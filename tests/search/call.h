@@ -4,7 +4,7 @@
 //     verb=quantize in=bf16:gap=3 out=mxfp8_e4m3:32x32:both:groups=1/32 shape=70x64 groups=3x10,0,5 values=ties:17
 //
 // A tensor is format[:scaling][:swizzled][:columnwise|:both][:groups=rowwise/columnwise alignment][:gap=elements]
-// [:hadamard=part/rowwise mask/columnwise mask][:apart=gaps behind each line and each expert of codes/.../of
+// [:indexed=rows][:hadamard=part/rowwise mask/columnwise mask][:apart=gaps behind each line and each expert of codes/.../of
 // scales][:listed][:memory]. `shape` is rows x cols or experts x rows x cols; of a product it is m x n x k. `groups` lists
 // the rows of each group, 3x10 being three groups of ten. Whatever a line leaves out has the default that Call gives it.
 #ifndef MXQ_TESTS_SEARCH_CALL_H
@@ -26,6 +26,7 @@ struct Side {
     bool grouped = false;
     int64_t rowwise = 1, columnwise = 0;  // alignments of its groups
     int64_t gap = 0;                      // elements between the rows of a plain tensor
+    int64_t indexed = 0;                  // 0: rows as they lie; else by index, among one row more for each above 1
     int32_t hadamard = 0;                 // parts that are transformed
     int32_t rowwise_mask = 0xD7E8, columnwise_mask = 0xD7E8;
     // Gaps of parts that are read: bytes behind each line and expert of codes, scales behind each line and expert of scales.

@@ -270,6 +270,7 @@ void draw_hadamard(Call& call, Random& random) {
 void draw_apart(Call& call, Random& random) {
     const int64_t gaps[] = {0, 0, 1, 2, 3, 16, 61};
     for (Side* side : {&call.first, &call.second}) {
+        if (one_in(random, 4)) side->indexed = 1 + random.below(5);
         if (!one_in(random, 3)) continue;
         for (int64_t* gap : {&side->code_line, &side->code_expert, &side->scale_line, &side->scale_expert})
             *gap = pick(random, gaps);

@@ -218,6 +218,7 @@ oracle::Written plain_rows(const Call& call, const TensorPlan& tensor, const Byt
 }  // namespace
 
 void add_plain(Problem& problem, const TensorPlan& tensor, const Bytes& dense) {
+    if (tensor.side.indexed) return add_indexed(problem, tensor, dense);
     Image& image = problem.images[tensor.name + ".data"];
     const int64_t element = oracle::plain_bytes(tensor.side.format);
     if (tensor.side.listed) {

@@ -107,6 +107,11 @@ void add_part(Problem& problem, const TensorPlan& tensor, int32_t part, const or
 // Adds the data of a plain tensor that is read, from its dense rows.
 void add_plain(Problem& problem, const TensorPlan& tensor, const Bytes& dense);
 
+// Of a plain tensor whose rows are by index: how many rows its data have, and the type of the indices.
+int64_t source_rows_of(const TensorPlan& tensor);
+int32_t index_type_of(const TensorPlan& tensor);
+void add_indexed(Problem& problem, const TensorPlan& tensor, const Bytes& dense);
+
 // Rows and which of them are written, with gaps between them as the tensor's row stride says. What is not written is `fill`.
 Bytes with_gaps(const TensorPlan& tensor, const Bytes& rows, const Bytes& written, uint8_t fill);
 

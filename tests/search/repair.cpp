@@ -234,6 +234,21 @@ void repair_apart(Call& call) {
     repair_apart(call.second, product, experts_of_b, true, call.per_expert);
 }
 
+// Leaves rows by index to plain matrices that are read, whose groups have no padding.
+void repair_indices(Call& call) {
+    const bool product = call.is_product(), reads = call.verb == "quantize" || call.verb == "amax" || call.verb == "convert" ||
+                                                    call.verb == "pad_groups" || product;
+    const bool experts_of_b = call.verb == "grouped_gemm" && !call.contracts_groups();
+    const auto repair_side_indices = [&](Side& side, bool is_read) {
+        const bool takes = is_read && side.plain() && call.broken.empty() && !(side.grouped && side.rowwise != 1);
+        side.indexed = takes ? std::max<int64_t>(side.indexed, 0) : 0;
+        if (side.indexed) side.listed = side.memory = false;
+    };
+    repair_side_indices(call.first, reads && (product || call.shape.size() == 2));
+    repair_side_indices(call.second, product && !experts_of_b);
+    call.d.indexed = 0;
+}
+
 // Leaves blocks of memory to tensors of which the call has all that is in such a block.
 void repair_memory(Call& call) {
     const bool pads = call.verb == "pad_groups" || call.verb == "unpad_groups",
@@ -256,6 +271,7 @@ void repair(Call& call) {
     repair_options(call);
     repair_apart(call);
     repair_memory(call);
+    repair_indices(call);
     if (!call.groups) call.ends_type = MXQ_TYPE_INT32;
     if (call.first.plain() && is_raw(call.values)) call.values.kind = "normal";
     if (call.second.plain() && is_raw(call.second_values)) call.second_values.kind = "normal";

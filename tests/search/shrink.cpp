@@ -42,6 +42,7 @@ void add_sides(std::vector<Change>& out) {
         out.push_back(reset(side, &Side::rowwise));
         out.push_back(reset(side, &Side::columnwise));
         out.push_back(reset(side, &Side::gap));
+        out.push_back(reset(side, &Side::indexed));
         out.push_back(reset(side, &Side::listed));
         out.push_back(reset(side, &Side::memory));
         for (int64_t Side::*gap : {&Side::code_line, &Side::code_expert, &Side::scale_line, &Side::scale_expert}) {

@@ -346,6 +346,9 @@ TEST_CASE("expert layer: getters of its options give what was set") {
     ok(mxq_expert_layer_options_set_down_bias(options, MXQ_FORMAT_BF16, numbers + 1, 4));
     ok(mxq_expert_layer_options_set_weights_first(options, 1));
     ok(mxq_expert_layer_options_set_exact_products(options, 1));
+    ok(mxq_expert_layer_options_get_row_invariant(options, &flag));
+    CHECK(flag == 0);
+    ok(mxq_expert_layer_options_set_row_invariant(options, 1));
     ok(mxq_expert_layer_options_set_residual(options, testing::make_tensor(MXQ_FORMAT_F16, {std::nullopt, 3, 5})));
     ok(mxq_expert_layer_options_get_activate_options(options, activate));
     ok(mxq_activate_options_get_activation(activate, &activation));
@@ -361,6 +364,8 @@ TEST_CASE("expert layer: getters of its options give what was set") {
     ok(mxq_expert_layer_options_get_weights_first(options, &flag));
     CHECK(flag == 1);
     ok(mxq_expert_layer_options_get_exact_products(options, &flag));
+    CHECK(flag == 1);
+    ok(mxq_expert_layer_options_get_row_invariant(options, &flag));
     CHECK(flag == 1);
     ok(mxq_expert_layer_options_get_residual(options, &flag, residual));
     int64_t rows = 0, cols = 0;

@@ -177,6 +177,41 @@ MXQ_EACH_DEVICE("rows by index: products") {
     CHECK(ran == 2);
 }
 
+// Few rows by index with weights of 4 bits, as a step of decoding has them.
+MXQ_EACH_DEVICE("rows by index: few rows with MXFP4 weights, in groups and without") {
+    constexpr int64_t n = 96, k = 256;
+    const oracle::Spec spec = testing::spec_of(MXQ_FORMAT_MXFP4, MXQ_SCALING_1X32);
+    int ran = 0;
+    for (const bool grouped : {false, true})
+        for (const int64_t m : {1, 4, 8}) {
+            const Rows rows(m, k, MXQ_FORMAT_BF16, static_cast<uint64_t>(ran) + 21);
+            const Dims dims{grouped ? std::optional<int64_t>(3) : std::nullopt, n, k};
+            const auto values = cases::values(cases::Values::normal, dims.shape().count(), 5);
+            auto weights = testing::make_tensor(spec, dims, false);
+            const testing::InputPart part(device, weights, spec, MXQ_PART_ROWWISE, oracle::quantize(spec, values, dims.shape(), MXQ_PART_ROWWISE, false));
+            const oracle::Ends ends{m / 2, m / 2, m};
+            const testing::DeviceEnds of_groups(device, ends);
+            Bytes of[2];
+            for (const bool by_index : {false, true}) {
+                const Input a(device, rows, by_index, MXQ_TYPE_INT32, 0, 0);
+                if (grouped) of_groups.set(a.tensor, {ends, 1});
+                auto d = testing::make_tensor(MXQ_FORMAT_F32, {std::nullopt, m, n});
+                Buffer target(device, static_cast<size_t>(m * n * 4));
+                ok(mxq_tensor_set_data(d, target.data(), target.bytes()));
+                testing::Plan plan;
+                ok((grouped ? mxq_grouped_gemm_query : mxq_gemm_query)(device.context, nullptr, a.tensor, weights, d, plan.out()));
+                Buffer workspace(device, static_cast<size_t>(mxq_plan_workspace_bytes(plan)));
+                ok((grouped ? mxq_grouped_gemm : mxq_gemm)(device.context, nullptr, a.tensor, weights, d, workspace.bytes() ? workspace.data() : nullptr,
+                                                           workspace.bytes(), nullptr));
+                workspace.read();
+                of[by_index] = target.read();
+            }
+            CHECK(testing::difference(of[1], of[0]) == "");
+            ++ran;
+        }
+    CHECK(ran == 6);
+}
+
 // The rows of a routing: tokens go to the rows of their experts.
 MXQ_EACH_DEVICE("rows by index: of a routing") {
     const auto choices = testing::draw_choices(29, 3, 8, testing::Draw::with_dropped, 4);

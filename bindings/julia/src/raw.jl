@@ -1170,6 +1170,9 @@ On a CUDA context, numbers of two F16 operands that are below 2^-14 and not 0 co
     BLACKWELL_TENSOR_CORES   FP8 and FP4 tensor cores of compute capability 10.0 and later. The same as FP8_TENSOR_CORES, but
                        nobody has measured it yet: NVIDIA does not say how many bits their sums keep.
 
+On a CPU context D has the same bits on all CPUs, with any number of threads, and rows are invariant as with
+mxq_gemm_options_set_row_invariant. Since 0.3.
+
 alpha, beta and a bias change P, c and the conditions a little. docs/numerics.md has every term and condition, and the
 smaller c of some implementations. With an alpha of 0 it is open whether NaN operands are noticed.
 """
@@ -1586,6 +1589,12 @@ As mxq_gemm_options_set_exact_products, for both products. Since 0.3.
 mxq_expert_layer_options_set_exact_products(options, exact) = @ccall libmxq.mxq_expert_layer_options_set_exact_products(options::Ptr{mxq_expert_layer_options}, exact::Int32)::mxq_status
 
 @doc raw"""
+As mxq_gemm_options_set_row_invariant, for both products: the bits of a token depend on its own row, choices and weights,
+and not on other tokens, where rows are quantized by themselves (docs/embedding.md). Since 0.3.
+"""
+mxq_expert_layer_options_set_row_invariant(options, row_invariant) = @ccall libmxq.mxq_expert_layer_options_set_row_invariant(options::Ptr{mxq_expert_layer_options}, row_invariant::Int32)::mxq_status
+
+@doc raw"""
 Return what was set, or the default, like the getters of a context's options. Options and descriptors are copied to
 objects that the caller has created; *has_residual is 0 where there is none, and residual, a tensor of any shape, is then
 left alone. Since 0.3.
@@ -1631,6 +1640,11 @@ mxq_expert_layer_options_get_weights_first(options, first) = @ccall libmxq.mxq_e
 See `mxq_expert_layer_options_get_activate_options`.
 """
 mxq_expert_layer_options_get_exact_products(options, exact) = @ccall libmxq.mxq_expert_layer_options_get_exact_products(options::Ptr{mxq_expert_layer_options}, exact::Ptr{Int32})::mxq_status
+
+@doc raw"""
+See `mxq_expert_layer_options_get_activate_options`.
+"""
+mxq_expert_layer_options_get_row_invariant(options, row_invariant) = @ccall libmxq.mxq_expert_layer_options_get_row_invariant(options::Ptr{mxq_expert_layer_options}, row_invariant::Ptr{Int32})::mxq_status
 
 @doc raw"""
 Runs an expert layer, from tokens to tokens. With T tokens of K numbers, E experts of this rank and an activation from 2

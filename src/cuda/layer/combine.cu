@@ -10,6 +10,7 @@
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
 #include "cuda/layer/choices.cuh"
+#include "cuda/memory/dependent_launch.cuh"
 #include "cuda/memory/grid.cuh"
 
 namespace mxq::cuda {
@@ -75,6 +76,7 @@ template <class In, class Out>
 __global__ void __launch_bounds__(kThreads) combine_kernel(const __grid_constant__ Arguments a) {
     const CombineProblem& p = a.problem;
     const int64_t token = row_of_blocks();
+    wait_for_previous_kernel();
     if (token >= p.tokens) return;
     const int64_t col = int64_t(blockIdx.x) * kColumns + threadIdx.x * (a.wide ? kNumbers : 1), left = p.out.cols - col;
     float sums[kNumbers];
@@ -109,7 +111,7 @@ void run(const Context& context, const CombineProblem& problem, const Launch& ca
                       (!problem.has_residual || has_whole_numbers(problem.residual));
     const dim3 grid = grid_of_rows(ceil_div(problem.out.cols, int64_t(kColumns)), problem.tokens);
     launch(context, kernels, {problem.in.format, problem.out.format}, "combine", grid, call.stream,
-           Arguments{problem, wide});
+           Arguments{problem, wide}, first_start(context, call));
 }
 
 void load(const Context&) { load_kernels(kernels); }

@@ -6,6 +6,7 @@
 // Bytes: each is read once and written once. Bound by memory.
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
+#include "cuda/memory/dependent_launch.cuh"
 #include "cuda/memory/elements.cuh"
 #include "cuda/memory/grid.cuh"
 #include "cuda/memory/row_indices.cuh"
@@ -20,6 +21,7 @@ constexpr int kLanes = 32;
 template <class Word>
 __global__ void __launch_bounds__(kLanes* kRows) gather_rows_kernel(const __grid_constant__ GatherProblem p) {
     const int64_t row = int64_t(row_of_blocks()) * kRows + threadIdx.x / kLanes;
+    wait_for_previous_kernel();
     if (row >= p.rows) return;
     const int64_t words = p.row_bytes / int64_t(sizeof(Word)), source = source_row(p.by_index, row);
     const Word* const from = reinterpret_cast<const Word*>(p.from + (source < 0 ? 0 : source) * p.from_stride);
@@ -58,7 +60,7 @@ void run(const Context& context, const GatherProblem& problem, const Launch& cal
     const int32_t access = access_of(problem);
     const int64_t across = ceil_div(problem.row_bytes, int64_t(access) * kLanes * kAccesses);
     launch(context, kernels, access, "gather_rows", grid_of_rows(across, ceil_div(problem.rows, int64_t(kRows))),
-           call.stream, problem);
+           call.stream, problem, first_start(context, call));
 }
 
 void load(const Context&) { load_kernels(kernels); }

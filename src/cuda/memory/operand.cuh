@@ -107,8 +107,9 @@ __device__ __forceinline__ float round_sum(double sum, bool to_nearest) {
     return double(cut) == sum ? cut : bits_float(float_bits(cut) | 1);
 }
 
+// Returns the factor of a row's sums: 1 where its scales of 128 multiply sums of as many.
 __device__ __forceinline__ float line_factor(const GemmOperand& operand, const TileOperand& at, int64_t line) {
-    if (operand.scale_type == ScaleType::F32)
+    if (operand.scale_type == ScaleType::F32 && operand.layout.block == MXQ_MAX_DIM)
         return __ldg(reinterpret_cast<const float*>(at.scales) + line * operand.layout.line_stride);
     return at.global;
 }

@@ -29,6 +29,7 @@
 #include "cuda/launch.h"
 #include "cuda/memory/elements.cuh"
 #include "cuda/memory/plain_elements.cuh"
+#include "cuda/memory/row_indices.cuh"
 #include "cuda/memory/weights.cuh"
 #include "cuda/mma_bf16/instructions.cuh"
 #include "cuda/widen/widen_operand.h"
@@ -62,6 +63,7 @@ struct Tile {
     uint32_t line, row, rows;  // first row of weights; first row of the group; rows of A
     uint32_t written;          // rows of D: those of A, and those that pad the group
     const uint8_t* numbers;    // of the group's first row, in BF16
+    int64_t first_row;         // of the group, among all rows
 };
 
 // Returns false where there is no such tile. All lanes of a warp call it.
@@ -80,7 +82,9 @@ __device__ __forceinline__ bool find_tile(const Arguments& args, Tile& tile) {
         padded = uint32_t(round_up_to_power(int64_t(rows), p.d.group_unit));
         tile.a = operand_of_group(p.a, group.first(), rows);
         tile.numbers = group_codes(args.rows, group.first());
+        tile.first_row = group.first().codes;
     } else {
+        tile.first_row = 0;
         tile.a = operand_of_matrix(p.a, 0);
         tile.numbers = args.rows.codes;
     }
@@ -147,6 +151,10 @@ struct Consumer {
         const uint32_t column = threadIdx.x % 32 / 4, part = column >= args.tile_rows, row = column - part * args.tile_rows;
         const uint8_t* const from = tile.numbers + part * args.rows.matrix_bytes + first_code * 2;
         numbers = row < tile.rows ? from + int64_t(tile.row + row) * args.rows.line_bytes : nullptr;
+        if (args.problem.a_by_index.set && numbers) {
+            const int64_t source = source_row(args.problem.a_by_index, tile.first_row + tile.row + row);
+            numbers = source < 0 ? nullptr : args.rows.codes + source * args.rows.line_bytes + first_code * 2;
+        }
     }
     __device__ __forceinline__ bool exists(uint32_t first_code) const { return first_code < uint32_t(args.problem.k); }
 
@@ -443,6 +451,11 @@ Prepared prepare(const Context& context, const GemmProblem& p) {
     return {{}, is_bf16(p.a) ? 0 : widened_bytes(as_bf16(p, Side::A, nullptr)), nullptr};
 }
 
+// Rows in two parts are widened first, and a sum that is made again reads A as it is stored.
+bool reads_by_index(const GemmProblem& p) {
+    return !p.b_by_index.set && is_bf16(p.a) && p.b.scale_type == ScaleType::E8M0 && has_aligned_lines(p.a);
+}
+
 void run(const Context& context, const GemmProblem& p, const Launch& call) {
     const WeightRule weights = weight_rule(p.b);
     const GemmOperand rows = as_bf16(p, Side::A, call.workspace);
@@ -476,6 +489,6 @@ int32_t bound(const Context&, const GemmProblem&) { return MXQ_BOUND_EXACT_PRODU
 }  // namespace
 
 const GemmImplementation mma_bf16_rows{
-    .name = "mma_bf16_rows", .run = run, .load = load, .bound = bound, .prepare = prepare};
+    .name = "mma_bf16_rows", .run = run, .load = load, .bound = bound, .prepare = prepare, .reads_by_index = reads_by_index};
 
 }  // namespace mxq::cuda

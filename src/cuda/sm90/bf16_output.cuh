@@ -144,6 +144,14 @@ __device__ __forceinline__ void put_turn(const float* sums, float* out) {
         out[(i / 4 * 8 + lane % 4 * 2 + i % 2) * kSumPitch + lane / 4 + i / 2 % 2 * 8] = sums[i];
 }
 
+// Takes back the sums that the thread has put there.
+__device__ __forceinline__ void take_turn(const float* out, float (&sums)[kOutTokens / 2]) {
+    const uint32_t lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < kOutTokens / 2; i++)
+        sums[i] = out[(i / 4 * 8 + lane % 4 * 2 + i % 2) * kSumPitch + lane / 4 + i / 2 % 2 * 8];
+}
+
 // Writes a turn that needs no more than factors, with which alpha and bias come; returns whether it was one.
 template <Weights kind>
 __device__ __forceinline__ bool write_turn(const GemmProblem& p, const Tile& tile, const Output& output, int first_token,

@@ -134,51 +134,55 @@ __device__ __forceinline__ void multiply_bf16(float (&d)[kAccumulators], TileDes
         : "l"(a.bits), "l"(b.bits), "r"(int(adds)));
 }
 
-// d += A * B^T over 16 BF16 elements of the contraction, with A in registers: lane l of warp w has rows 16 w + l / 4 (a[0], a[2])
-// and 8 below (a[1], a[3]), of them elements 2 (l % 4) and the next (a[0], a[1]) and those 8 further (a[2], a[3]). B has as many
-// rows as d has columns.
-__device__ __forceinline__ void multiply_bf16_lines(float (&d)[4], const uint32_t (&a)[4], TileDescriptor b) {
+// d = A * B^T over 16 BF16 elements of the contraction, plus d where `adds`, with A in registers: lane l of warp w has rows
+// 16 w + l / 4 (a[0], a[2]) and 8 below (a[1], a[3]), of them elements 2 (l % 4) and the next (a[0], a[1]) and those 8 further
+// (a[2], a[3]). B has as many rows as d has columns.
+__device__ __forceinline__ void multiply_bf16_lines(float (&d)[4], const uint32_t (&a)[4], TileDescriptor b,
+                                                    bool adds = true) {
     asm volatile(
         "{\n"
         ".reg .pred adds;\n"
-        "setp.eq.b32 adds, 0, 0;\n"
+        "setp.ne.b32 adds, %9, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 "
         "{%0, %1, %2, %3}, "
         "{%4, %5, %6, %7}, %8, adds, 1, 1, 0;\n"  // nothing is negated or transposed
         "}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits));
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits), "r"(int(adds)));
 }
-__device__ __forceinline__ void multiply_bf16_lines(float (&d)[8], const uint32_t (&a)[4], TileDescriptor b) {
+__device__ __forceinline__ void multiply_bf16_lines(float (&d)[8], const uint32_t (&a)[4], TileDescriptor b,
+                                                    bool adds = true) {
     asm volatile(
         "{\n"
         ".reg .pred adds;\n"
-        "setp.eq.b32 adds, 0, 0;\n"
+        "setp.ne.b32 adds, %13, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 "
         "{%0, %1, %2, %3, %4, %5, %6, %7}, "
         "{%8, %9, %10, %11}, %12, adds, 1, 1, 0;\n"  // nothing is negated or transposed
         "}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits));
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits), "r"(int(adds)));
 }
-__device__ __forceinline__ void multiply_bf16_lines(float (&d)[16], const uint32_t (&a)[4], TileDescriptor b) {
+__device__ __forceinline__ void multiply_bf16_lines(float (&d)[16], const uint32_t (&a)[4], TileDescriptor b,
+                                                    bool adds = true) {
     asm volatile(
         "{\n"
         ".reg .pred adds;\n"
-        "setp.eq.b32 adds, 0, 0;\n"
+        "setp.ne.b32 adds, %21, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
         "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
         "{%16, %17, %18, %19}, %20, adds, 1, 1, 0;\n"  // nothing is negated or transposed
         "}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
           "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits));
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits), "r"(int(adds)));
 }
-__device__ __forceinline__ void multiply_bf16_lines(float (&d)[24], const uint32_t (&a)[4], TileDescriptor b) {
+__device__ __forceinline__ void multiply_bf16_lines(float (&d)[24], const uint32_t (&a)[4], TileDescriptor b,
+                                                    bool adds = true) {
     asm volatile(
         "{\n"
         ".reg .pred adds;\n"
-        "setp.eq.b32 adds, 0, 0;\n"
+        "setp.ne.b32 adds, %29, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n48k16.f32.bf16.bf16 "
         "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
         "%16, %17, %18, %19, %20, %21, %22, %23}, "
@@ -187,13 +191,14 @@ __device__ __forceinline__ void multiply_bf16_lines(float (&d)[24], const uint32
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
           "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
           "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits));
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits), "r"(int(adds)));
 }
-__device__ __forceinline__ void multiply_bf16_lines(float (&d)[32], const uint32_t (&a)[4], TileDescriptor b) {
+__device__ __forceinline__ void multiply_bf16_lines(float (&d)[32], const uint32_t (&a)[4], TileDescriptor b,
+                                                    bool adds = true) {
     asm volatile(
         "{\n"
         ".reg .pred adds;\n"
-        "setp.eq.b32 adds, 0, 0;\n"
+        "setp.ne.b32 adds, %37, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
         "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
         "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
@@ -203,14 +208,15 @@ __device__ __forceinline__ void multiply_bf16_lines(float (&d)[32], const uint32
           "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
           "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
           "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits));
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits), "r"(int(adds)));
 }
 
-__device__ __forceinline__ void multiply_bf16_lines(float (&d)[48], const uint32_t (&a)[4], TileDescriptor b) {
+__device__ __forceinline__ void multiply_bf16_lines(float (&d)[48], const uint32_t (&a)[4], TileDescriptor b,
+                                                    bool adds = true) {
     asm volatile(
         "{\n"
         ".reg .pred adds;\n"
-        "setp.eq.b32 adds, 0, 0;\n"
+        "setp.ne.b32 adds, %53, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 "
         "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
         "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
@@ -223,13 +229,14 @@ __device__ __forceinline__ void multiply_bf16_lines(float (&d)[48], const uint32
           "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
           "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
           "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits));
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits), "r"(int(adds)));
 }
-__device__ __forceinline__ void multiply_bf16_lines(float (&d)[64], const uint32_t (&a)[4], TileDescriptor b) {
+__device__ __forceinline__ void multiply_bf16_lines(float (&d)[64], const uint32_t (&a)[4], TileDescriptor b,
+                                                    bool adds = true) {
     asm volatile(
         "{\n"
         ".reg .pred adds;\n"
-        "setp.eq.b32 adds, 0, 0;\n"
+        "setp.ne.b32 adds, %69, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
         "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
         "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
@@ -245,13 +252,14 @@ __device__ __forceinline__ void multiply_bf16_lines(float (&d)[64], const uint32
           "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
           "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
           "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits));
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits), "r"(int(adds)));
 }
-__device__ __forceinline__ void multiply_bf16_lines(float (&d)[128], const uint32_t (&a)[4], TileDescriptor b) {
+__device__ __forceinline__ void multiply_bf16_lines(float (&d)[128], const uint32_t (&a)[4], TileDescriptor b,
+                                                    bool adds = true) {
     asm volatile(
         "{\n"
         ".reg .pred adds;\n"
-        "setp.eq.b32 adds, 0, 0;\n"
+        "setp.ne.b32 adds, %133, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 "
         "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
         "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
@@ -279,7 +287,7 @@ __device__ __forceinline__ void multiply_bf16_lines(float (&d)[128], const uint3
           "+f"(d[104]), "+f"(d[105]), "+f"(d[106]), "+f"(d[107]), "+f"(d[108]), "+f"(d[109]), "+f"(d[110]), "+f"(d[111]),
           "+f"(d[112]), "+f"(d[113]), "+f"(d[114]), "+f"(d[115]), "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119]),
           "+f"(d[120]), "+f"(d[121]), "+f"(d[122]), "+f"(d[123]), "+f"(d[124]), "+f"(d[125]), "+f"(d[126]), "+f"(d[127])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits));
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits), "r"(int(adds)));
 }
 
 // The type of operands, as the instruction spells it.

@@ -137,7 +137,7 @@ def combine(routing: Routing, rows: Any, *, residual: Any = None, dtype: Any = N
 
 def _options(kind: Any, device: Device, biases: Tuple[Any, Any], shapes: Tuple[Tuple[int, ...], Tuple[int, ...]], activation: str,
              gate_layout: Optional[str], clamp: Optional[Tuple[float, float, float]], format: Optional[str], scaling: Optional[str],
-             inner_dtype: str, residual: Optional[Handle], weights_first: bool, exact_products: bool,
+             inner_dtype: str, residual: Optional[Handle], weights_first: bool, exact_products: bool, row_invariant: bool,
              quantize_options: Any) -> Tuple[Optional[Handle], Any]:
     """The options of the C function, and what they point to."""
     activate: Options = [("activation", (value_of("mxq_activation", activation, "activation"),))]
@@ -149,7 +149,8 @@ def _options(kind: Any, device: Device, biases: Tuple[Any, Any], shapes: Tuple[T
     of_rows, random = _quantize_options(kind, device, **quantize_options)
     setters: Options = [("activate_options", (of_activation.value if of_activation else None,)),
                         ("inner_format", (FORMAT_OF_DTYPE[inner_dtype],)),
-                        ("weights_first", (int(weights_first),)), ("exact_products", (int(exact_products),))]
+                        ("weights_first", (int(weights_first),)), ("exact_products", (int(exact_products),)),
+                        ("row_invariant", (int(row_invariant),))]
     if format is not None:
         setters.append(("row_format", (quantized_format(format), SCALINGS[scaling] if scaling else 0)))
     if of_rows is not None:
@@ -168,7 +169,8 @@ def _options(kind: Any, device: Device, biases: Tuple[Any, Any], shapes: Tuple[T
 def _expert_layer(x: Any, ids: Any, weights: Any, gate_up: Any, down: Any, *, gate_up_bias: Any = None, down_bias: Any = None,
                   residual: Any = None, activation: str = "swiglu", gate_layout: Optional[str] = None,
                   clamp: Optional[Tuple[float, float, float]] = None, format: Optional[str] = None, scaling: Optional[str] = None,
-                  inner_dtype: str = "bfloat16", weights_first: bool = False, exact_products: bool = False, experts: Optional[int] = None,
+                  inner_dtype: str = "bfloat16", weights_first: bool = False, exact_products: bool = False, row_invariant: bool = False,
+                  experts: Optional[int] = None,
                   first_expert: int = 0, dtype: Any = None, out: Any = None, context: Optional[Context] = None, **quantize: Any) -> Call:
     view, kind = plain(x, "x"), kind_of(x, "x")
     device, given = view.memory.device, out is not None
@@ -183,7 +185,7 @@ def _expert_layer(x: Any, ids: Any, weights: Any, gate_up: Any, down: Any, *, ga
     added = None if residual is None else plain_source(plain(residual, "residual"), "residual")
     shapes = ((here, first.shape[-2]), (here, second.shape[-2]))
     options, keep = _options(kind, device, (gate_up_bias, down_bias), shapes, activation, gate_layout, clamp, format, scaling,
-                             inner_dtype, added, weights_first, exact_products, quantize)
+                             inner_dtype, added, weights_first, exact_products, row_invariant, quantize)
     source = plain_source(view, "x")
     target, out = plain_output(out, view.shape, result_dtype(dtype, out, view.memory.dtype), kind, device, False)
     tensors = (source.value, handle.value, first.address, second.address, target.value)
@@ -201,6 +203,6 @@ def expert_layer(x: Any, ids: Any, weights: Any, gate_up: Any, down: Any, **opti
     gate_up_bias, down_bias: (experts, 2 I) and (experts, K). residual: what each sum starts at. activation: "swiglu",
     "swiglu_clamped", "geglu_erf", ...; gate_layout; clamp: (alpha, limit, addend). format, scaling: of the rows that enter each
     product, with the options of quantize; by default they are plain. inner_dtype: what numbers between the steps are rounded to.
-    weights_first: weights multiply the activation. experts, first_expert: of all ranks, where gate_up has those of this one.
+    weights_first: weights multiply the activation. row_invariant: a token's bits depend on no other token. experts, first_expert: of all ranks, where gate_up has those of this one.
     """
     return _expert_layer(x, ids, weights, gate_up, down, **options).run()

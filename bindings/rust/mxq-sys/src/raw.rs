@@ -834,6 +834,9 @@ extern "C" {
     ///                    nobody has measured it yet: NVIDIA does not say how many bits their sums keep.
     /// ```
     ///
+    /// On a CPU context D has the same bits on all CPUs, with any number of threads, and rows are invariant as with
+    /// mxq\_gemm\_options\_set\_row\_invariant. Since 0.3.
+    ///
     /// alpha, beta and a bias change P, c and the conditions a little. docs/numerics.md has every term and condition, and the
     /// smaller c of some implementations. With an alpha of 0 it is open whether NaN operands are noticed.
     pub fn mxq_gemm(context: *mut mxq_context, options: *const mxq_gemm_options, a: *const mxq_tensor, b: *const mxq_tensor, d: *const mxq_tensor, workspace: *mut c_void, workspace_bytes: u64, stream: *mut c_void) -> mxq_status;
@@ -1050,6 +1053,9 @@ extern "C" {
     pub fn mxq_expert_layer_options_set_weights_first(options: *mut mxq_expert_layer_options, first: i32) -> mxq_status;
     /// As mxq\_gemm\_options\_set\_exact\_products, for both products. Since 0.3.
     pub fn mxq_expert_layer_options_set_exact_products(options: *mut mxq_expert_layer_options, exact: i32) -> mxq_status;
+    /// As mxq\_gemm\_options\_set\_row\_invariant, for both products: the bits of a token depend on its own row, choices and weights,
+    /// and not on other tokens, where rows are quantized by themselves (docs/embedding.md). Since 0.3.
+    pub fn mxq_expert_layer_options_set_row_invariant(options: *mut mxq_expert_layer_options, row_invariant: i32) -> mxq_status;
     /// Return what was set, or the default, like the getters of a context's options. Options and descriptors are copied to
     /// objects that the caller has created; \*has\_residual is 0 where there is none, and residual, a tensor of any shape, is then
     /// left alone. Since 0.3.
@@ -1070,6 +1076,8 @@ extern "C" {
     pub fn mxq_expert_layer_options_get_weights_first(options: *const mxq_expert_layer_options, first: *mut i32) -> mxq_status;
     /// See [`mxq_expert_layer_options_get_activate_options`].
     pub fn mxq_expert_layer_options_get_exact_products(options: *const mxq_expert_layer_options, exact: *mut i32) -> mxq_status;
+    /// See [`mxq_expert_layer_options_get_activate_options`].
+    pub fn mxq_expert_layer_options_get_row_invariant(options: *const mxq_expert_layer_options, row_invariant: *mut i32) -> mxq_status;
     /// Runs an expert layer, from tokens to tokens. With T tokens of K numbers, E experts of this rank and an activation from 2
     /// I numbers to I (without a gate: from I to I):
     ///

@@ -1,0 +1,58 @@
+// How weights_sm90 cuts a product: rows of A of a tile, and how many CTAs, a cluster then, share its contraction.
+//
+//     rows of a tile    32, 64 or 128: as many as a product has, or most groups
+//     many tiles        each CTA takes whole tiles
+//     few tiles         what costs least by a model in nanoseconds of an H200: blocks of 128 numbers, the end of a tile, and
+//                       what a cluster exchanges
+//
+// Two CTAs with tiles of 32 or 64 rows run on an SM at once, which then take steps in turn.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+namespace mxq::cuda::sm90::weights {
+
+constexpr int32_t kLeastTokens = 32, kSomeTokens = 64, kMostTokens = 128;  // of a tile
+constexpr int32_t kMostSharing = 8;  // CTAs, as many as any Hopper takes in a cluster
+constexpr int64_t kLeastBlocks = 2;  // of 128 codes of a CTA, where some share a tile's
+
+constexpr int32_t ctas_of_sm(int32_t tokens) { return tokens == kMostTokens ? 1 : 2; }
+
+struct Cut {
+    int32_t tokens, sharing;
+};
+
+// Returns the rows of tiles for products with so many rows, of groups on average. Groups differ in size.
+constexpr int32_t tokens_of(int64_t rows, bool grouped) {
+    if (rows <= (grouped ? kLeastTokens * 3 / 4 : kLeastTokens)) return kLeastTokens;
+    return rows <= (grouped ? kSomeTokens * 3 / 4 : kSomeTokens) ? kSomeTokens : kMostTokens;
+}
+
+// Returns how many clusters of so many CTAs run at once. SMs of a cluster are neighbours, and how many are differs from chip
+// to chip: so that all chips cut alike, a fifth is left out.
+constexpr int64_t clusters_at_once(int64_t ctas, int32_t sharing) {
+    return sharing <= 2 ? ctas / sharing : ctas * 4 / 5 / sharing;
+}
+
+// Returns the nanoseconds of so many tiles of so many blocks of 128 codes.
+constexpr int64_t cost_of(int64_t tiles, int64_t blocks, const Cut& cut, int64_t ctas) {
+    const int64_t at_once = clusters_at_once(ctas, cut.sharing), rounds = (tiles + at_once - 1) / at_once;
+    const int64_t of_block = cut.tokens == kMostTokens ? 800 : cut.tokens == kSomeTokens ? 1200 : 1000;
+    const int64_t end = cut.tokens == kMostTokens ? 1600 : 1000;
+    return rounds * ((blocks + cut.sharing - 1) / cut.sharing * of_block + end + (cut.sharing > 1 ? 1500 : 0));
+}
+
+// Returns the cut for so many CTAs at once. A contraction is shared where all tiles then run at once.
+constexpr Cut cut_of(int64_t tiles, int64_t blocks, int32_t tokens, int64_t ctas) {
+    Cut best{tokens, 1};
+    int64_t least = cost_of(tiles, blocks, best, ctas);
+    for (int32_t sharing = 2; sharing <= kMostSharing; sharing++) {
+        const Cut cut{tokens, sharing};
+        if (tiles > clusters_at_once(ctas, sharing) || blocks < kLeastBlocks * sharing) break;
+        const int64_t cost = cost_of(tiles, blocks, cut, ctas);
+        if (cost < least) best = cut, least = cost;
+    }
+    return best;
+}
+
+}  // namespace mxq::cuda::sm90::weights

@@ -1,0 +1,94 @@
+// From the sums of weights_sm90 to D, by bf16_output.cuh: those of a CTA that has all of a contraction, or of the CTAs of a
+// cluster, added up in their order by the pieces of bf16_exchange.cuh.
+#pragma once
+#include "cuda/sm90/bf16_output.cuh"
+#include "cuda/sm90/weights_tiles.cuh"
+
+namespace mxq::cuda::sm90::weights {
+
+// FP8's scales of 128 have met their sums; 8-bit weights have no unit of sums.
+constexpr Weights kKind = Weights::Bits8;
+
+// Brings a piece, 16 lines by 32 tokens, to D; `line` and `token` are the first. Its sums come by way of shared memory
+// (put_turn), since registers are short while other sums wait in them.
+__device__ __noinline__ inline void write_piece(const Arguments& args, const Tile& tile, int32_t line, int token,
+                                                uint32_t repair, uint8_t* out) {
+    float sums[bf16::kTurnSums];
+    bf16::take_turn(reinterpret_cast<const float*>(out), sums);
+#pragma unroll
+    for (float& sum : sums) sum = multiply_rn(sum, kUnlift);
+    const bf16::Output output = bf16::output_of<kKind>(args, tile, line);
+    bf16::add_bias_to_sums(args, tile, output, line, repair, sums);
+    bf16::write_any_turn<kKind>(args, tile, output, line, token, repair, sums, out);
+}
+
+// Writes a tile that this CTA has alone.
+template <int tokens>
+__device__ __forceinline__ void write_own_tile(const Arguments& args, const Tile& tile, const float (&sums)[tokens / 2],
+                                               uint32_t repair, bf16::OutOfWarps& outs) {
+#pragma unroll
+    for (int first = 0; first < tokens; first += bf16::kOutTokens) {
+        if (first >= tile.padded) break;
+        uint8_t* const out = outs[bf16::consumer_warp()];
+        __syncwarp();  // all have read the piece before
+        bf16::put_turn(&sums[first / 2], reinterpret_cast<float*>(out));
+        write_piece(args, tile, bf16::first_line_of(tile), first, repair, out);
+    }
+}
+
+// Writes what pads the group behind the tokens that a tile may have. A warp has 16 lines, columns of D.
+__device__ __forceinline__ void clear_padding(const Arguments& args, const Tile& tile, int32_t tokens) {
+    const GemmProblem& p = args.problem;
+    const int32_t lane = int32_t(read_thread() % 32), column = bf16::first_line_of(tile) + lane % kWarpLines;
+    if (p.beta != 0 || column >= p.n) return;
+#pragma unroll 1
+    for (int32_t token = tokens + lane / kWarpLines; token < tile.padded; token += 32 / kWarpLines)
+        store_element(p.d.data, p.d.format, (tile.d_row + token) * p.d.row_stride + column, 0);
+}
+
+// Sends sums to the CTAs of their pieces, and which lines of the warp are to be made again to all.
+template <int tokens>
+__device__ __forceinline__ void send_pieces(Exchange<tokens>& exchange, const Tile& tile, uint32_t sharing, uint32_t repair,
+                                            const float (&sums)[tokens / 2]) {
+    constexpr uint32_t of_warp = Exchange<tokens>::of_warp;
+    const uint32_t own = block_of_cluster(), lane = read_thread() % 32, warp = bf16::consumer_warp();
+    if (lane == own) exchange.repair[own][warp] = repair;
+    if (lane < sharing && lane != own)
+        bf16::store_in_block(bf16::address_in_block(&exchange.repair[own][warp], lane), repair);
+#pragma unroll
+    for (uint32_t turn = 0; turn < of_warp; turn++) {
+        if (int32_t(turn) * bf16::kOutTokens >= tile.rows) break;
+        const uint32_t piece = warp * of_warp + turn, before = piece / sharing;
+        bf16::send_part(exchange.sums[before * sharing + own], piece - before * sharing, &sums[turn * bf16::kTurnSums]);
+    }
+}
+
+// Writes a tile that the cluster shares. Its consumers all call it when their last products are complete. `exchange` lies where
+// the stages were.
+template <int tokens>
+__device__ __forceinline__ void write_shared_tile(const Arguments& args, Exchange<tokens>& exchange, const Tile& tile,
+                                                  const float (&sums)[tokens / 2], uint32_t repair,
+                                                  bf16::OutOfWarps& outs) {
+    using Pieces = Exchange<tokens>;
+    const uint32_t sharing = args.sharing, own = block_of_cluster();
+    sync_cluster_readers();
+    send_pieces(exchange, tile, sharing, repair, sums);
+    sync_cluster();
+#pragma unroll 1
+    for (uint32_t before = bf16::consumer_warp(); before * sharing + own < Pieces::pieces; before += kConsumerWarps) {
+        const uint32_t piece = before * sharing + own, warp = piece / Pieces::of_warp;
+        const int token = int(piece % Pieces::of_warp) * bf16::kOutTokens;
+        if (token >= tile.padded) continue;
+        uint32_t of_lines = 0;
+        for (uint32_t cta = 0; cta < sharing; cta++) of_lines |= exchange.repair[cta][warp];
+        float all[bf16::kTurnSums];
+        bf16::add_parts(&exchange.sums[before * sharing], sharing, all);
+        const int32_t line = tile.line + int32_t(warp) * kWarpLines;
+        uint8_t* const out = outs[bf16::consumer_warp()];
+        __syncwarp();  // all have read the piece before
+        bf16::put_turn(all, reinterpret_cast<float*>(out));
+        write_piece(args, tile, line, token, of_lines, out);
+    }
+}
+
+}  // namespace mxq::cuda::sm90::weights

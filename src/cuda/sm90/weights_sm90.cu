@@ -1,0 +1,206 @@
+// weights_sm90: products of activations with quantized weights on Hopper that decodes weights in registers, dense or grouped.
+// Now: FP8 weights with an fp32 scale for every 128 codes, beside what is BF16 or becomes so; other weights are to follow.
+//
+// The product is made transposed, so that weights are the operand that the tensor cores read from registers. A CTA of 384
+// threads stays on its SM and takes tiles of 128 lines of weights and 32, 64 or 128 tokens (weights_tiles.cuh):
+//
+//     warps 0..2           load tokens and codes, find tiles, load scales (weights_producer.cuh)
+//     warps 4..7, 8..11    64 lines and all tokens each: decode, multiply, add sums under their scales (weights_blocks.cuh), and
+//                          write D (weights_output.cuh)
+//
+// Two CTAs with tiles of up to 64 tokens run on an SM. Where tiles are few, the CTAs of a cluster share the contraction of one.
+// Weights are read once for each tile of tokens, tokens once for each 128 lines, and no pass writes anything but an A that is
+// not BF16.
+#include "cuda/device.h"
+#include "cuda/implementations.h"
+#include "cuda/launch.h"
+#include "cuda/sm90/needs_chip.h"
+#include "cuda/sm90/tensor_map.h"
+#include "cuda/sm90/weight_kind.h"
+#include "cuda/sm90/weights_blocks.cuh"
+#include "cuda/sm90/weights_output.cuh"
+#include "cuda/sm90/weights_producer.cuh"
+#include "cuda/widen/widen_operand.h"
+#include "dispatch/prepared.h"
+
+namespace mxq::cuda {
+namespace {
+
+using namespace sm90;
+using namespace sm90::weights;
+
+// A CTA starts with 168 registers a thread, or two with 80 each: 65536 by all threads, in eights. The consumers get what the
+// first warpgroup gives back.
+template <int tokens>
+constexpr int kStartRegisters = 65536 / (kThreads * ctas_of_sm(tokens)) / 8 * 8;
+constexpr int kProducerRegisters = 32;
+template <int tokens>
+constexpr int kConsumerRegisters = (3 * kStartRegisters<tokens> - kProducerRegisters) / 2 / 8 * 8;
+
+template <int tokens>
+__device__ __forceinline__ void consume(const Arguments& args, Shared<tokens>& shared) {
+    const uint32_t line = bf16::consumer_warp() * kWarpLines + threadIdx.x % 32 / 4;
+    BlocksConsumer<tokens> consumer{args, shared, place_in_lines<kLineBytes>(line, 0) + threadIdx.x % 4 * 2, {}, {}, {}};
+#pragma unroll 1
+    for (Ring<kSlots> slots;; slots.next()) {
+        wait(shared.tile_full[slots.at()], slots.parity());
+        const Tile& tile = shared.tiles[slots.at()];
+        if (!tile.exists) return;
+        consumer.multiply_tile(tile);
+        const uint32_t repair = consumer.lines_to_repair();
+        if (args.sharing > 1)
+            write_shared_tile<tokens>(args, reinterpret_cast<Exchange<tokens>&>(shared.stages), tile, consumer.totals, repair,
+                                      shared.out);
+        else
+            write_own_tile<tokens>(args, tile, consumer.totals, repair, shared.out);
+        if (block_of_cluster() == 0) clear_padding(args, tile, tokens);
+        __syncwarp();
+        if (read_thread() % 32 == 0) arrive(shared.tile_free[slots.at()]);
+    }
+}
+
+template <int tokens>
+__global__ void __launch_bounds__(kThreads, ctas_of_sm(tokens)) weights_sm90_kernel(const __grid_constant__ Arguments args) {
+    extern __shared__ __align__(1024) uint8_t memory[];
+    auto& shared = *reinterpret_cast<Shared<tokens>*>(memory);
+    if (threadIdx.x == 0) {
+        prefetch_map(args.codes);
+        prefetch_map(args.tokens);
+        for (Barrier& barrier : shared.full) init_barrier(barrier, 1 + 32);  // a thread, and a warp's lanes
+        for (Barrier& barrier : shared.free) init_barrier(barrier, kConsumerWarps);
+        for (Barrier& barrier : shared.tile_full) init_barrier(barrier, 1);
+        for (Barrier& barrier : shared.tile_free) init_barrier(barrier, 2 + kConsumerWarps);
+        publish_barriers();
+    }
+    __syncthreads();
+    if (threadIdx.x < kWarpgroup) {
+        give_registers<kProducerRegisters>();
+        if (read_thread() / 32 == 0) load_operands(args, shared);
+        if (read_thread() / 32 == 1) find_tiles(args, shared);
+        if (read_thread() / 32 == 2) load_scales(args, shared);
+    } else {
+        take_registers<kConsumerRegisters<tokens>>();
+        consume(args, shared);
+    }
+}
+
+// ---- The implementation ----------------------------------------------------------------------------------------------
+
+template <int tokens>
+constexpr KernelEntry<int, Arguments> entry() {
+    static_assert(sizeof(Shared<tokens>) <= Shared<tokens>::kMostBytes, "what a CTA may have");
+    static_assert(sizeof(Exchange<tokens>) <= sizeof(Shared<tokens>::stages), "what is exchanged lies where the stages were");
+    return {tokens, weights_sm90_kernel<tokens>, kThreads, sizeof(Shared<tokens>)};
+}
+
+constexpr KernelEntry<int, Arguments> kernels[] = {entry<kLeastTokens>(), entry<kSomeTokens>(), entry<kMostTokens>()};
+
+// Returns the rows of A, those of F16 counted twice, of groups on average.
+int64_t rows_of(const GemmProblem& p) {
+    const int64_t groups = p.grouping == Grouping::Rows ? std::max<int64_t>(1, p.groups.count) : 1;
+    return ceil_div(p.m * parts_of_numbers(p.a), groups);
+}
+
+int32_t tokens_of(const GemmProblem& p) { return weights::tokens_of(rows_of(p), p.grouping == Grouping::Rows); }
+
+// Returns the rows of A that a tile has.
+int32_t tile_rows(const GemmProblem& p) { return tokens_of(p) / parts_of_numbers(p.a); }
+
+int64_t line_tiles(const GemmProblem& p) { return ceil_div(p.n, int64_t(kTileLines)); }
+
+// Returns the tiles of a product, at most.
+int64_t tiles_of(const GemmProblem& p) {
+    const int64_t rows = tile_rows(p);
+    const int64_t of_tokens = p.grouping == Grouping::Rows ? group_tiles_bound({p.groups, p.group_rows}, rows) : ceil_div(p.m, rows);
+    return of_tokens * line_tiles(p);
+}
+
+// Returns how many CTAs may run at once: each may have an SM of its own, where SMs are limited.
+int64_t ctas_at_once(const Context& context, const GemmProblem& p) {
+    const int64_t all = context.cuda->multiprocessors;
+    return p.sm_count > 0 ? std::min<int64_t>(p.sm_count, all) : all * ctas_of_sm(tokens_of(p));
+}
+
+Cut cut_of(const Context& context, const GemmProblem& p) {
+    return weights::cut_of(tiles_of(p), ceil_div(p.k, int64_t(kBlockNumbers)), tokens_of(p), ctas_at_once(context, p));
+}
+
+Reason needs_operands(const GemmProblem& p) {
+    if (!has_scales_of_128(p.b) || p.b.element != Element::E4M3)
+        return [format = p.b.format] {
+            return format_text("needs b in FP8 E4M3 with scales of 128, found %s of another scaling or format",
+                               find_format(format)->name);
+        };
+    if (!can_be_bf16(p.a))
+        return [format = p.a.format] {
+            return format_text("needs a in BF16, F16 or quantized, without scales of 128, found %s",
+                               find_format(format)->name);
+        };
+    return {};
+}
+
+Reason needs_sizes(const GemmProblem& p) {
+    constexpr int64_t most = int64_t(1) << 31;
+    if (p.grouping == Grouping::Contraction) return "needs groups of rows or none, found groups along the contraction";
+    if (p.m == 0 || p.n == 0 || p.k == 0) return "needs elements in both operands, found none";
+    if (p.a.lines >= most || p.n >= most || p.k >= most) return "needs less than 2^31 rows, columns and codes of a line";
+    void* const workspace = reinterpret_cast<void*>(kWorkspaceAlignment);  // as aligned as it will be
+    for (const TileMap& map : {map_of_tokens(as_bf16(p, Side::A, workspace), tile_rows(p)), map_of_lines(p, kLineBytes, kTileLines)})
+        if (auto reason = needs_mappable(map); !reason.empty()) return reason;
+    if (const double tiles = double(tiles_of(p)); tiles > 4294000000.0)  // turns of all CTAs are counted in 32 bits
+        return [tiles] { return format_text("needs less than 2^32 tiles of D, found %.0f", tiles); };
+    return {};
+}
+
+Prepared prepare(const Context& context, const GemmProblem& p) {
+    if (auto reason = needs_cuda(context); !reason.empty()) return {reason, 0, nullptr};
+    if (auto reason = needs_chip(context); !reason.empty()) return {reason, 0, nullptr};
+    if (auto reason = needs_operands(p); !reason.empty()) return {reason, 0, nullptr};
+    if (auto reason = needs_sizes(p); !reason.empty()) return {reason, 0, nullptr};
+    return {{}, is_bf16(p.a) ? 0 : widened_bytes(as_bf16(p, Side::A, nullptr)), nullptr};
+}
+
+Arguments arguments_of(const GemmProblem& p, const GemmOperand& tokens, const Cut& cut) {
+    Arguments args{};
+    args.tokens = tensor_map(driver(), map_of_tokens(tokens, tile_rows(p)));
+    args.codes = tensor_map(driver(), map_of_lines(p, kLineBytes, kTileLines));
+    args.problem = p;
+    args.tile_tokens = uint32_t(tile_rows(p));
+    args.line_tiles = uint32_t(line_tiles(p));
+    args.sharing = uint32_t(cut.sharing);
+    args.parts = uint32_t(parts_of_numbers(p.a));
+    args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);
+    args.units.at[kSourceScales] = uint32_t(p.a.units.scales);
+    args.units.at[kRowwiseCodes] = uint32_t(p.d.group_unit);
+    args.units.tile_rows_log2 = uint32_t(log2_of(args.tile_tokens));
+    const int64_t element = find_format(p.d.format)->bits / 8;
+    args.wide = p.d.row_stride * element % 16 == 0 && reinterpret_cast<uintptr_t>(p.d.data) % 16 == 0;
+    return args;
+}
+
+void run(const Context& context, const GemmProblem& p, const Launch& call) {
+    const CurrentDevice current(*context.cuda);  // whose driver encodes tensor maps
+    const int64_t tiles = tiles_of(p);
+    if (tiles == 0) return;
+    const Cut cut = cut_of(context, p);
+    const GemmOperand tokens = as_bf16(p, Side::A, call.workspace);
+    if (!is_bf16(p.a)) widen(context, p, Side::A, tokens, call.stream);
+    const int64_t ctas = cut.sharing > 1 ? tiles * cut.sharing : std::min(tiles, ctas_at_once(context, p));
+    launch(context, kernels, cut.tokens, "weights_sm90", dim3(unsigned(ctas)), call.stream, arguments_of(p, tokens, cut),
+           Start::AfterAll, uint32_t(cut.sharing));
+}
+
+void load(const Context& context) {
+    if (context.cuda->compute_capability != 90) return;
+    load_kernels(kernels);
+    load_widen(context);
+}
+
+int32_t bound(const Context&, const GemmProblem&) { return MXQ_BOUND_EXACT_PRODUCTS; }
+
+}  // namespace
+
+const GemmImplementation weights_sm90{
+    .name = "weights_sm90", .run = run, .load = load, .bound = bound, .prepare = prepare};
+
+}  // namespace mxq::cuda

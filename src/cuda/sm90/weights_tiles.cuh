@@ -1,0 +1,67 @@
+// What a CTA of weights_sm90 has of its tiles in shared memory, and which steps of them it takes.
+//
+//     a tile     128 lines of weights and 32, 64 or 128 tokens (rows of A), those of F16 in two parts
+//     a block    128 numbers of the contraction, which have one scale: two steps
+//     a step     a stage of the ring: 128 bytes of each token and 64 of each line
+//
+// Tiles come in the order of bf16_tiles.cuh. The CTAs of a cluster have the same tile, and blocks of it in equal shares.
+#pragma once
+#include "cuda/sm90/bf16_exchange.cuh"
+#include "cuda/sm90/ring.cuh"
+#include "cuda/sm90/weights_cut.h"
+
+namespace mxq::cuda::sm90::weights {
+
+using bf16::Arguments;
+using bf16::kTileLines;
+using bf16::kWarpLines;
+using bf16::Tile;
+
+constexpr int kStepNumbers = 64, kBlockSteps = 2, kBlockNumbers = kStepNumbers * kBlockSteps;
+constexpr int kTokenBytes = 128, kLineBytes = 64;  // of a step
+constexpr int kConsumerWarps = bf16::kConsumerWarps, kThreads = 3 * kWarpgroup;
+constexpr int kSlots = 2;
+
+// Multiplies scales of 128, and divides sums on their way to D: BF16 has a range that leaves totals subnormal under small
+// scales. Totals that it takes out of range are made again.
+constexpr float kLift = 0x1p64f, kUnlift = 0x1p-64f;
+
+struct Steps {
+    int32_t first, count;  // blocks
+};
+
+// Returns the blocks of the contraction that this CTA takes.
+__device__ __forceinline__ Steps blocks_of_cta(const Arguments& args) {
+    const uint32_t all = uint32_t((args.problem.k + kBlockNumbers - 1) / kBlockNumbers), part = block_of_cluster();
+    const uint32_t first = all * part / args.sharing;
+    return {int32_t(first), int32_t(all * (part + 1) / args.sharing - first)};
+}
+
+template <int tokens>
+struct Stage {
+    alignas(1024) uint8_t tokens_of_step[tokens * kTokenBytes];
+    uint8_t codes[kTileLines * kLineBytes];
+};
+
+// Holds what a CTA gets from all CTAs of its cluster: its pieces in order, and of each those of all.
+template <int tokens>
+struct Exchange {
+    static constexpr int of_warp = tokens / bf16::kOutTokens, pieces = kConsumerWarps * of_warp;
+    bf16::PartOfPiece sums[pieces + kMostSharing];
+    uint32_t repair[kMostSharing][kConsumerWarps];
+};
+
+template <int tokens>
+struct Shared {
+    static constexpr int kRest = int(sizeof(bf16::OutOfWarps)) + 8 * kTileLines * 4 + 1024;
+    static constexpr int kMostBytes = 227 * 1024 / ctas_of_sm(tokens) - (ctas_of_sm(tokens) - 1) * 1024;
+    static constexpr int fitting = (kMostBytes - kRest) / int(sizeof(Stage<tokens>));
+    static constexpr int kStages = fitting < 8 ? fitting : 8;
+    Stage<tokens> stages[kStages];
+    alignas(128) bf16::OutOfWarps out;
+    uint32_t scales[kStages][kTileLines];  // of a block, beside its first step
+    Tile tiles[kSlots];
+    Barrier full[kStages], free[kStages], tile_full[kSlots], tile_free[kSlots];
+};
+
+}  // namespace mxq::cuda::sm90::weights
