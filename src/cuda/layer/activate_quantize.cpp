@@ -34,7 +34,7 @@ void run(const Context& context, const ActivateProblem& problem, const Launch& c
     uint8_t* const at = static_cast<uint8_t*>(call.workspace);
     QuantizeProblem quantize = steps.quantize;
     quantize.source.plain.data = at;
-    launch_activate(context, problem.quantize.source.activated, quantize.grouped, quantize.source.plain, call.stream);
+    launch_activate(context, problem.quantize.source.activated, quantize.grouped, quantize.source.plain, call);
     const Prepared& prepared = steps.choice.prepared;
     void* const workspace = prepared.workspace_bytes ? at + steps.bytes : nullptr;
     if (!is_nothing(quantize)) steps.choice.implementation->run(context, quantize, {workspace, call.stream, prepared.state.get()});
