@@ -83,6 +83,44 @@ inline float activate(const ActivationSpec& spec, float gate, float up) {
     }
 }
 
+// The derivative of the factor that the gate makes, and the gradients of a gate and an `up` from that of the result.
+struct GateGradients {
+    float gate, up;
+};
+
+inline float activation_slope(const ActivationSpec& spec, float x) {
+    const auto of_sigmoid = [](float y, float argument) {
+        const float s = activation_sigmoid(argument), c = activation_sigmoid(-argument);
+        // -0 and 0 have the same sigmoid, 1 / 2, and so has their negation.
+        return s * (c == 0 ? 1.0f : std::fmaf(y, c, 1.0f));
+    };
+    if (spec.kind == MXQ_ACTIVATION_GEGLU_ERF) {
+        const float share = 0.5f * (1.0f + activation_erf(x * 0x1.6a09e6p-1f));
+        const float density = activation_exp(x * -0.5f * x) * 0x1.988454p-2f;
+        return density == 0 ? share : std::fmaf(x, density, share);
+    }
+    if (spec.kind == MXQ_ACTIVATION_GEGLU_TANH)
+        return of_sigmoid(x * std::fmaf(0x1.b6676cp-3f, x * x, 0x1.988454p+0f), x * std::fmaf(0x1.2444f2p-4f, x * x, 0x1.988454p+0f));
+    const float y = spec.kind == MXQ_ACTIVATION_SWIGLU ? x : spec.alpha * x;
+    return of_sigmoid(y, y);
+}
+
+inline GateGradients gradients(const ActivationSpec& spec, float gate, float up, float of_result) {
+    const bool clamps = spec.kind == MXQ_ACTIVATION_SWIGLU_CLAMPED;
+    const bool clamps_gate = clamps && gate > spec.limit, clamps_up = clamps && std::fabs(up) > spec.limit;
+    if (clamps_gate) gate = spec.limit;
+    if (clamps_up) up = std::copysign(spec.limit, up);
+    ActivationSpec value = spec;
+    value.kind = spec.kind == MXQ_ACTIVATION_GEGLU_ERF    ? MXQ_ACTIVATION_GELU_ERF
+                 : spec.kind == MXQ_ACTIVATION_GEGLU_TANH ? MXQ_ACTIVATION_GELU_TANH
+                                                          : MXQ_ACTIVATION_SILU;
+    float factor_of_gate = activate(value, gate, 0);
+    if (clamps) factor_of_gate = gate * activation_sigmoid(spec.alpha * gate);
+    const float factor_of_up = clamps && spec.addend != 0 ? up + spec.addend : up;
+    return {clamps_gate ? 0.0f : of_result * factor_of_up * activation_slope(spec, gate),
+            clamps_up ? 0.0f : of_result * factor_of_gate};
+}
+
 // The same without roundings but those of double, for bounds of the error.
 inline double exact_activation(const ActivationSpec& spec, double gate, double up) {
     const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };

@@ -892,6 +892,9 @@ MXQ_API mxq_status mxq_unswizzle_scales_query(mxq_context* context, const mxq_qu
  *     BLACKWELL_TENSOR_CORES   FP8 and FP4 tensor cores of compute capability 10.0 and later. The same as FP8_TENSOR_CORES, but
  *                        nobody has measured it yet: NVIDIA does not say how many bits their sums keep.
  *
+ * On a CPU context D has the same bits on all CPUs, with any number of threads, and rows are invariant as with
+ * mxq_gemm_options_set_row_invariant. Since 0.3.
+ *
  * alpha, beta and a bias change P, c and the conditions a little. docs/numerics.md has every term and condition, and the
  * smaller c of some implementations. With an alpha of 0 it is open whether NaN operands are noticed. */
 MXQ_API mxq_status mxq_gemm(mxq_context* context, const mxq_gemm_options* options, const mxq_tensor* a,
@@ -982,6 +985,16 @@ MXQ_API mxq_status mxq_activate_options_set_quantize_options(mxq_activate_option
  * Since 0.3. */
 MXQ_API mxq_status mxq_activate_options_set_implementation(mxq_activate_options* options, const char* name);
 
+/* mxq_activate_backward also writes the gradient of the bias: the sum of the gradients of each column of in, over the rows of
+ * each expert or group, as many numbers as the bias has. In memory of the context's device; NULL with 0 (default): not wanted.
+ * mxq_activate refuses it. Since 0.3. */
+MXQ_API mxq_status mxq_activate_options_set_bias_gradient(mxq_activate_options* options, float* gradient, uint64_t bytes);
+
+/* mxq_activate_backward also writes the gradient of the weight of each row, one number for each row of in, whether or not
+ * weights are set. Rows in no group keep what is there. NULL with 0 (default): not wanted. mxq_activate refuses it. Since 0.3. */
+MXQ_API mxq_status mxq_activate_options_set_row_weight_gradient(mxq_activate_options* options, float* gradient,
+                                                                uint64_t bytes);
+
 /* Return what was set, or the default, like the getters of a context's options. Pointers that are not set are NULL with 0
  * bytes. Since 0.3. */
 MXQ_API mxq_status mxq_activate_options_get_activation(const mxq_activate_options* options, mxq_activation* activation);
@@ -992,6 +1005,14 @@ MXQ_API mxq_status mxq_activate_options_get_bias(const mxq_activate_options* opt
                                                  uint64_t* bytes);
 MXQ_API mxq_status mxq_activate_options_get_row_weights(const mxq_activate_options* options, mxq_format* format,
                                                         const void** weights, uint64_t* bytes);
+
+/* Since 0.3. */
+MXQ_API mxq_status mxq_activate_options_get_bias_gradient(const mxq_activate_options* options, float** gradient,
+                                                          uint64_t* bytes);
+
+/* Since 0.3. */
+MXQ_API mxq_status mxq_activate_options_get_row_weight_gradient(const mxq_activate_options* options, float** gradient,
+                                                                uint64_t* bytes);
 
 /* Copies the options to `quantize`, which the caller has created. Since 0.3. */
 MXQ_API mxq_status mxq_activate_options_get_quantize_options(const mxq_activate_options* options,
@@ -1013,6 +1034,21 @@ MXQ_API mxq_status mxq_activate(mxq_context* context, const mxq_activate_options
 /* Since 0.3. */
 MXQ_API mxq_status mxq_activate_query(mxq_context* context, const mxq_activate_options* options, const mxq_tensor* in,
                                       const mxq_tensor* out, mxq_plan** plan);
+
+/* The gradients of gates and ups, from `gradient` (S, I; F32, F16 or BF16), that of what mxq_activate makes of in (S, 2 I) with
+ * these options. out is (S, 2 I), with gates and ups where in has them: plain numbers, or every declared part of a quantized
+ * tensor. The clamped form has a gradient of 0 where it clamps. Groups, which any of the three may have, are as for
+ * mxq_activate; gradients of biases and of weights of rows are options. All sums have a fixed order, so that the bytes are the
+ * same everywhere. Activations without a gate are UNSUPPORTED. The workspace of CUDA has the numbers that are quantized, in
+ * F32, and sums of 128 rows. Since 0.3. */
+MXQ_API mxq_status mxq_activate_backward(mxq_context* context, const mxq_activate_options* options, const mxq_tensor* gradient,
+                                         const mxq_tensor* in, const mxq_tensor* out, void* workspace,
+                                         uint64_t workspace_bytes, void* stream);
+
+/* Since 0.3. */
+MXQ_API mxq_status mxq_activate_backward_query(mxq_context* context, const mxq_activate_options* options,
+                                               const mxq_tensor* gradient, const mxq_tensor* in, const mxq_tensor* out,
+                                               mxq_plan** plan);
 
 /* ---- Routing: which token goes to which expert -------------------------------------------------------------------- */
 

@@ -822,6 +822,16 @@ public:
         return *this;
     }
     activate_options set_row_weights(mxq_format format, const void* weights, uint64_t bytes) && { return std::move(set_row_weights(format, weights, bytes)); }
+    activate_options& set_bias_gradient(float* gradient, uint64_t bytes) & {
+        check(mxq_activate_options_set_bias_gradient(made(), gradient, bytes));
+        return *this;
+    }
+    activate_options set_bias_gradient(float* gradient, uint64_t bytes) && { return std::move(set_bias_gradient(gradient, bytes)); }
+    activate_options& set_row_weight_gradient(float* gradient, uint64_t bytes) & {
+        check(mxq_activate_options_set_row_weight_gradient(made(), gradient, bytes));
+        return *this;
+    }
+    activate_options set_row_weight_gradient(float* gradient, uint64_t bytes) && { return std::move(set_row_weight_gradient(gradient, bytes)); }
     activate_options& set_quantize_options(const quantize_options& quantize) & {
         check(mxq_activate_options_set_quantize_options(made(), quantize.get()));
         return *this;
@@ -844,6 +854,8 @@ public:
     }
     plain_numbers get_bias() const { return numbers(mxq_activate_options_get_bias); }
     plain_numbers get_row_weights() const { return numbers(mxq_activate_options_get_row_weights); }
+    memory_of<float> get_bias_gradient() const { return gradient(mxq_activate_options_get_bias_gradient); }
+    memory_of<float> get_row_weight_gradient() const { return gradient(mxq_activate_options_get_row_weight_gradient); }
     quantize_options get_quantize_options() const {
         quantize_options out = quantize_options().set_source_part(0);
         read([&](auto* from) { return mxq_activate_options_get_quantize_options(from, out.get()); });
@@ -852,6 +864,11 @@ public:
     std::string get_implementation() const { return text(mxq_activate_options_get_implementation); }
 
 private:
+    memory_of<float> gradient(decltype(&mxq_activate_options_get_bias_gradient) getter) const {
+        memory_of<float> out;
+        read([&](auto* from) { return getter(from, &out.data, &out.bytes); });
+        return out;
+    }
     plain_numbers numbers(decltype(&mxq_activate_options_get_bias) getter) const {
         plain_numbers out;
         read([&](auto* from) { return getter(from, &out.format, &out.values.data, &out.values.bytes); });
@@ -1274,6 +1291,17 @@ inline plan expert_layer_query(const context& on, const expert_layer_options& op
                                const routing& choices, const tensor& gate_up, const tensor& down, const tensor& out) {
     mxq_plan* raw = nullptr;
     check(mxq_expert_layer_query(on.get(), options.get(), x.get(), choices.get(), gate_up.get(), down.get(), out.get(), &raw));
+    return plan(raw);
+}
+
+inline void activate_backward(const context& on, const activate_options& options, const tensor& gradient, const tensor& in,
+                              const tensor& out, workspace work = {}, void* stream = nullptr) {
+    check(mxq_activate_backward(on.get(), options.get(), gradient.get(), in.get(), out.get(), work.data, work.bytes, stream));
+}
+inline plan activate_backward_query(const context& on, const activate_options& options, const tensor& gradient,
+                                    const tensor& in, const tensor& out) {
+    mxq_plan* raw = nullptr;
+    check(mxq_activate_backward_query(on.get(), options.get(), gradient.get(), in.get(), out.get(), &raw));
     return plan(raw);
 }
 

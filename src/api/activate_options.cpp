@@ -153,3 +153,23 @@ mxq_status mxq_activate_options_get_quantize_options(const mxq_activate_options*
 mxq_status mxq_activate_options_get_implementation(const mxq_activate_options* options, const char** name) {
     return get("mxq_activate_options_get_implementation", options, [&](auto& o) { put(name, o.implementation.c_str()); });
 }
+
+mxq_status mxq_activate_options_set_bias_gradient(mxq_activate_options* options, float* gradient, uint64_t bytes) {
+    return guard("mxq_activate_options_set_bias_gradient",
+                 [&] { require_handle(options, "options").bias_gradient = buffer_of(gradient, bytes, "gradient"); });
+}
+
+mxq_status mxq_activate_options_set_row_weight_gradient(mxq_activate_options* options, float* gradient, uint64_t bytes) {
+    return guard("mxq_activate_options_set_row_weight_gradient",
+                 [&] { require_handle(options, "options").row_weight_gradient = buffer_of(gradient, bytes, "gradient"); });
+}
+
+mxq_status mxq_activate_options_get_bias_gradient(const mxq_activate_options* options, float** gradient, uint64_t* bytes) {
+    return get("mxq_activate_options_get_bias_gradient", options, [&](auto& o) { put(gradient, bytes, o.bias_gradient); });
+}
+
+mxq_status mxq_activate_options_get_row_weight_gradient(const mxq_activate_options* options, float** gradient,
+                                                        uint64_t* bytes) {
+    return get("mxq_activate_options_get_row_weight_gradient", options,
+               [&](auto& o) { put(gradient, bytes, o.row_weight_gradient); });
+}

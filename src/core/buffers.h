@@ -61,9 +61,9 @@ private:
         Access access;
         Rows rows;
     };
-    // Padding quantized groups has the most: two arrays of ends, and of each part codes and scales on both sides, starts and
-    // ends.
-    static constexpr size_t kMost = 14;
+    // activate_backward to both FP8 parts has the most: three arrays of ends, four inputs, six buffers of parts, a scale, two
+    // sums.
+    static constexpr size_t kMost = 16;
 
     // Buffers at the addresses of an array.
     struct List {

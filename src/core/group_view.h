@@ -91,6 +91,19 @@ inline ActivatedMatrix group_of(const ActivatedMatrix& matrix, const GroupStart&
     return group;
 }
 
+inline ActivationGradient group_of(const ActivationGradient& gradient, const GroupStart& start, int64_t rows) {
+    return {group_of(gradient.from, start, rows), rows_of(gradient.result, start.codes, rows)};
+}
+
+// Returns the rows of a group of what an activation makes, or of its gradient.
+inline Source group_of(const Source& source, const GroupStart& start, int64_t rows) {
+    Source group = source;
+    if (source.is_gradient()) group.gradient = group_of(source.gradient, start, rows);
+    else group.activated = group_of(source.activated, start, rows);
+    group.rows = rows;
+    return group;
+}
+
 // Works for a QuantizedPart and for what derives from it.
 template <class Part>
 Part part_of_matrix(const Part& part, int64_t index) {

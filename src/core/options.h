@@ -58,6 +58,7 @@ struct mxq_activate_options_s : mxq::Handle<mxq::Kind::ActivateOptions> {
     mxq::Buffer bias;
     int32_t row_weight_format = 0;  // 0: none
     mxq::Buffer row_weights;
+    mxq::Buffer bias_gradient, row_weight_gradient;  // of backward
     mxq_quantize_options_s quantize;
     std::string implementation;
 };

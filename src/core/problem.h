@@ -80,10 +80,16 @@ struct ActivatedMatrix {
     PlainArray row_weights;  // one for each row of all experts
 };
 
-enum class SourceKind : int32_t { Plain, Quantized, Activated };
+// The gradients of gates and ups, in the columns of those: `result` has that of what the activation makes.
+struct ActivationGradient {
+    ActivatedMatrix from;
+    PlainMatrix result;
+};
+
+enum class SourceKind : int32_t { Plain, Quantized, Activated, ActivationGradient };
 
 // The input of a quantize: `matrices` experts of rows x cols, stored as plain numbers or as one part of a quantized tensor, or
-// made by an activation. With groups, `rows` counts them without padding.
+// made by an activation or by its gradient. With groups, `rows` counts them without padding.
 struct Source {
     SourceKind kind = SourceKind::Plain;
     int64_t matrices = 0, rows = 0, cols = 0;
@@ -91,11 +97,13 @@ struct Source {
         PlainMatrix plain{};
         QuantizedPart quantized;
         ActivatedMatrix activated;
+        ActivationGradient gradient;
     };
 
     MXQ_HD bool is_plain() const { return kind == SourceKind::Plain; }
     MXQ_HD bool is_quantized() const { return kind == SourceKind::Quantized; }
     MXQ_HD bool is_activated() const { return kind == SourceKind::Activated; }
+    MXQ_HD bool is_gradient() const { return kind == SourceKind::ActivationGradient; }
     // Returns what the start of each group is rounded up to: among its rows, and among its scales.
     MXQ_HD GroupUnits group_units() const {
         return is_quantized() ? quantized.units : GroupUnits{is_plain() ? plain.group_unit : 1, 1};
@@ -118,13 +126,22 @@ inline Source quantized_source(const QuantizedPart& part, int64_t rows, int64_t 
     return source;
 }
 
-static_assert(sizeof(ActivatedMatrix) <= sizeof(QuantizedPart), "the argument of quantize kernels does not grow");
+static_assert(sizeof(ActivationGradient) <= sizeof(QuantizedPart), "the argument of quantize kernels does not grow");
 
 inline Source activated_source(const ActivatedMatrix& matrix, int64_t cols) {
     Source source{};
     source.kind = SourceKind::Activated;
     source.matrices = matrix.in.matrices, source.rows = matrix.in.rows, source.cols = cols;
     source.activated = matrix;
+    return source;
+}
+
+inline Source gradient_source(const ActivationGradient& gradient) {
+    Source source{};
+    const PlainMatrix& in = gradient.from.in;
+    source.kind = SourceKind::ActivationGradient;
+    source.matrices = in.matrices, source.rows = in.rows, source.cols = in.cols;
+    source.gradient = gradient;
     return source;
 }
 
@@ -163,15 +180,19 @@ struct AmaxProblem {
     QuantizeProblem quantize;
 };
 
-// Activates the source of `quantize`, which is an ActivatedMatrix, and quantizes it, or stores it in a plain `out`.
+// Quantizes the source of `quantize`, which is what an activation makes or its gradient, or stores it in a plain `out`.
 struct ActivateProblem {
     QuantizeProblem quantize;
     bool quantizes;
-    PlainMatrix out;  // where it does not
+    PlainMatrix out;         // where it does not
+    float* bias_gradient;    // of each expert or group, in.cols each; NULL: not wanted
+    float* weight_gradient;  // of each row; NULL: not wanted
+    int64_t first_bias;      // where this is one group: its number
 };
 
 // Returns whether nothing is written.
 inline bool is_nothing(const ActivateProblem& p) {
+    if (p.bias_gradient || p.weight_gradient) return false;
     return p.quantizes ? is_nothing(p.quantize) : p.out.matrices * p.out.rows * p.out.cols == 0;
 }
 
@@ -298,7 +319,15 @@ Addresses addresses_of(const Problem&) {
 }
 inline Addresses addresses_of(const QuantizeProblem& p) {
     const Source& from = p.source;
-    return from.is_quantized() ? from.quantized.addresses : from.is_plain() ? from.plain.addresses : from.activated.in.addresses;
+    switch (from.kind) {
+        case SourceKind::Quantized: return from.quantized.addresses;
+        case SourceKind::Activated: return from.activated.in.addresses;
+        case SourceKind::ActivationGradient: {
+            const Addresses in = from.gradient.from.in.addresses, result = from.gradient.result.addresses;
+            return in > result ? in : result;
+        }
+        default: return from.plain.addresses;
+    }
 }
 inline Addresses addresses_of(const ActivateProblem& p) { return addresses_of(p.quantize); }
 inline Addresses addresses_of(const AmaxProblem& p) { return addresses_of(p.quantize); }

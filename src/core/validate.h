@@ -36,6 +36,9 @@ RouteProblem validate_route(const Context& context, const mxq_quantize_options* 
 CombineProblem validate_combine(const Context& context, const mxq_quantize_options* options, const mxq_routing* routing,
                                 const mxq_tensor* in, const mxq_tensor* residual, const mxq_tensor* out, Check check);
 
+ActivateProblem validate_activate_backward(const Context& context, const mxq_activate_options* options,
+                                           const mxq_tensor* gradient, const mxq_tensor* in, const mxq_tensor* out,
+                                           Check check);
 ActivateProblem validate_activate(const Context& context, const mxq_activate_options* options, const mxq_tensor* in,
                                   const mxq_tensor* out, Check check);
 

@@ -1,10 +1,10 @@
 // The CPU implementation of activate: to quantized parts as quantize does from another source, to plain numbers row by row.
-#include "core/context.h"
+#include "cpu/activate.h"
+
 #include "core/group_view.h"
 #include "core/groups.h"
 #include "cpu/engine.h"
 #include "cpu/implementations.h"
-#include "cpu/jobs.h"
 #include "cpu/quantize.h"
 
 namespace mxq::cpu {
@@ -17,29 +17,41 @@ Reason declines(const Context& context, const ActivateProblem&) {
 // Returns a group as a problem of its own.
 ActivateProblem problem_of_group(const ActivateProblem& problem, const GroupStart& start, int64_t rows) {
     ActivateProblem group = problem;
-    Source& source = group.quantize.source;
-    source.activated = group_of(source.activated, start, rows);
-    source.rows = rows;
-    group.out = rows_of(problem.out, start.codes, rows);
+    group.quantize.source = group_of(problem.quantize.source, start, rows);
+    group.first_bias = start.index;
+    if (!problem.quantizes) group.out = rows_of(problem.out, start.codes, rows);
+    if (problem.weight_gradient) group.weight_gradient += start.codes;
     return group;
 }
+
+Grid grid_of_rows(const ActivateProblem& problem) {
+    const Source& source = problem.quantize.source;
+    return grid_of(source.matrices, source.rows, source.cols, false);
+}
+
+void run(const Context& context, const ActivateProblem& problem, const Launch&) { run_activate(context, problem); }
+
+}  // namespace
 
 std::vector<Job<ActivateProblem>> jobs_of(const ActivateProblem& problem) {
     std::vector<Job<ActivateProblem>> jobs;
     if (!problem.quantize.grouped.set()) {
-        add_job(jobs, problem, grid_of(problem.out, false));
+        add_job(jobs, problem, grid_of_rows(problem));
         return jobs;
     }
     for (const Group& group : read_groups(problem.quantize.grouped, "out")) {
         if (group.rows == 0) continue;
         const ActivateProblem one = problem_of_group(problem, {group.index, group.row, group.row, 0}, group.rows);
-        add_job(jobs, one, grid_of(one.out, false));
+        add_job(jobs, one, grid_of_rows(one));
     }
     return jobs;
 }
 
-void run(const Context& context, const ActivateProblem& problem, const Launch&) {
-    if (problem.quantizes) return run_quantize(context, problem.quantize);
+void run_activate(const Context& context, const ActivateProblem& problem) {
+    if (problem.quantizes) {
+        if (!is_nothing(problem.quantize)) run_quantize(context, problem.quantize);
+        return;
+    }
     const Engine& engine = *context.cpu;
     const PlainMatrix& out = problem.out;
     const int64_t bytes = out.matrices * out.rows * out.cols * (find_format(out.format)->bits / 8);
@@ -48,8 +60,6 @@ void run(const Context& context, const ActivateProblem& problem, const Launch&) 
         engine.kernels().activate(one, region, bytes >= kStreamBytes, scratch.of(worker));
     });
 }
-
-}  // namespace
 
 const ActivateImplementation activate = {.name = "cpu", .declines = declines, .run = run, .reads = Addresses::Listed};
 

@@ -64,12 +64,73 @@ struct GatesAndUps {
     }
 };
 
+using Differentiate = void (*)(const ActivationNumbers& numbers, const float* gate, const float* up, const float* result,
+                               int64_t count, float* of_gate, float* of_up);
+
+inline Differentiate differentiate_of(Activation kind) {
+    return with_gated_activation(kind, []<class Kind>(Kind) -> Differentiate {
+        return [](const ActivationNumbers& numbers, const float* gate, const float* up, const float* result, int64_t count,
+                  float* of_gate, float* of_up) {
+            for (int64_t i = 0; i < count; i++) {
+                const GateGradients found = gradients_of<Kind::value>(numbers, gate[i], up[i], result[i]);
+                of_gate[i] = found.gate, of_up[i] = found.up;
+            }
+        };
+    });
+}
+
+inline float weight_of_row(const ActivatedMatrix& from, int64_t matrix, int64_t row) {
+    return from.row_weights.set() ? number_of(from.row_weights, matrix * from.in.rows + row) : 1.0f;
+}
+
+// The gradients of some neighbours in a row.
+struct Gradients {
+    GatesAndUps loaded;
+    float result[kActivatedAtOnce], of_gate[kActivatedAtOnce], of_up[kActivatedAtOnce];
+
+    // Makes those of elements [element, element + count). `in` and `of_result` are the rows.
+    template <class T>
+    void make(const ActivationGradient& gradient, const T* in, const uint8_t* of_result, int64_t matrix, float weight,
+              int64_t element, int64_t count) {
+        const ActivatedMatrix& from = gradient.from;
+        loaded.load(from, in, matrix, element, count);
+        with_plain(gradient.result.format,
+                   [&]<class D>(D) { load_row(reinterpret_cast<const D*>(of_result) + element, count, result); });
+        for (int64_t i = 0; from.row_weights.set() && i < count; i++) result[i] = multiply_rn(result[i], weight);
+        differentiate_of(from.kind)(from.numbers, loaded.gate, loaded.up, result, count, of_gate, of_up);
+    }
+};
+
+// Makes `count` gradients of a row of a matrix from column `col` of the input on, of up to 128 elements at a time.
+template <class T>
+void differentiate_row(const ActivationGradient& gradient, const T* in, const uint8_t* of_result, int64_t matrix, int64_t row,
+                       int64_t col, int64_t count, float* values) {
+    const ActivatedMatrix& from = gradient.from;
+    const int64_t half = from.in.cols / 2;
+    const float weight = weight_of_row(from, matrix, row);
+    Gradients made;
+    for (int64_t at = col; at < col + count;) {
+        if (from.step == 1) {
+            const bool second = at >= half, is_gate = (from.gate != 0) == second;
+            const int64_t end = least(second ? 2 * half : half, col + count), some = least(kActivatedAtOnce, end - at);
+            made.make(gradient, in, of_result, matrix, weight, at - (second ? half : 0), some);
+            memcpy(values + (at - col), is_gate ? made.of_gate : made.of_up, size_t(some) * sizeof(float));
+            at += some;
+        } else {
+            const int64_t end = least(col + count, round_up(at + 1, 2) + kActivatedAtOnce), first = at / 2;
+            made.make(gradient, in, of_result, matrix, weight, first, (end + 1) / 2 - first);
+            for (; at < end; at++)
+                values[at - col] = at % 2 == from.gate ? made.of_gate[at / 2 - first] : made.of_up[at / 2 - first];
+        }
+    }
+}
+
 // Makes `count` values of a row of a matrix from column `col` on. `line` is the row of the input.
 template <class T>
 void activate_row(const ActivatedMatrix& from, const T* line, int64_t matrix, int64_t row, int64_t col, int64_t count,
                   float* values) {
     const Activate activate = activate_of(from.kind);
-    const float weight = from.row_weights.set() ? number_of(from.row_weights, matrix * from.in.rows + row) : 1.0f;
+    const float weight = weight_of_row(from, matrix, row);
     GatesAndUps loaded;
     for (int64_t first = 0; first < count; first += kActivatedAtOnce) {
         const int64_t some = least(kActivatedAtOnce, count - first);

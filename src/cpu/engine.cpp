@@ -37,25 +37,25 @@ bool has_avx512bf16() { return has_avx512() && __builtin_cpu_supports("avx512bf1
 // Returns whether dot products of BF16 numbers are slower than multiply-adds. Intel's takes as long as four of these, which
 // make twice as many products.
 bool has_slow_dots() { return __builtin_cpu_is("intel"); }
-#define MXQ_X86_BUILD(isa, few_rows_isa) \
-    { #few_rows_isa, &isa##_kernels, &isa##_gemm_kernels, &few_rows_isa##_few_rows_kernels }
+#define MXQ_X86_BUILD(isa, gemm_isa, few_rows_isa) \
+    { #few_rows_isa, &isa##_kernels, &gemm_isa##_gemm_kernels, &few_rows_isa##_few_rows_kernels }
 #else
 bool has_avx2() { return false; }
 bool has_avx512bw() { return false; }
 bool has_avx512() { return false; }
 bool has_avx512bf16() { return false; }
 bool has_slow_dots() { return false; }
-#define MXQ_X86_BUILD(isa, few_rows_isa) \
+#define MXQ_X86_BUILD(isa, gemm_isa, few_rows_isa) \
     { #few_rows_isa, nullptr, nullptr, nullptr }
 #endif
 
 // The builds, from the least to the most that they ask of a machine.
 const Candidate candidates[] = {
-    {[] { return true; }, {"scalar", &scalar_kernels, &scalar_gemm_kernels, &scalar_few_rows_kernels}},
-    {has_avx2, MXQ_X86_BUILD(avx2, avx2)},
-    {has_avx512bw, MXQ_X86_BUILD(avx512bw, avx512bw)},
-    {has_avx512, MXQ_X86_BUILD(avx512bw, avx512)},
-    {has_avx512bf16, MXQ_X86_BUILD(avx512bw, avx512bf16)},
+    {[] { return true; }, {"scalar", &scalar_kernels, &scalar_gemm_kernels, nullptr}},
+    {has_avx2, MXQ_X86_BUILD(avx2, avx2, avx2)},
+    {has_avx512bw, MXQ_X86_BUILD(avx512bw, avx512bw, avx512bw)},
+    {has_avx512, MXQ_X86_BUILD(avx512bw, avx512bw, avx512)},
+    {has_avx512bf16, MXQ_X86_BUILD(avx512bw, avx512bf16, avx512bf16)},
 };
 
 // Returns the build that MXQ_CPU_ISA names, or the last one, if it is not slower than the one before it.

@@ -16,7 +16,7 @@ struct InstructionSet {
     const char* name;
     const Kernels* kernels;
     const GemmKernels* gemm_kernels;
-    const FewRowsKernels* few_rows_kernels;
+    const FewRowsKernels* few_rows_kernels;  // nullptr: there are none
 };
 
 class Engine {
@@ -30,7 +30,7 @@ public:
     const char* instruction_set() const { return instruction_set_.name; }
     const Kernels& kernels() const { return *instruction_set_.kernels; }
     const GemmKernels& gemm_kernels() const { return *instruction_set_.gemm_kernels; }
-    const FewRowsKernels& few_rows_kernels() const { return *instruction_set_.few_rows_kernels; }
+    const FewRowsKernels* few_rows_kernels() const { return instruction_set_.few_rows_kernels; }
 
 private:
     const InstructionSet instruction_set_;

@@ -32,11 +32,9 @@ namespace mxq::cpu {
 namespace {
 
 #if defined(__AVX512F__)
-// Returns how many rows make a block. With more rows strips are faster; `scaled` products, which are rare, have strips
-// alone.
+// Returns how many rows make a block. With more rows strips are faster.
 template <class Weights>
 constexpr int block_rows(Products products) {
-    if (products == Products::scaled) return 0;
     if (products == Products::dots) return 4;
     return Weights::order == Order::bytes ? 6 : 5;
 }

@@ -28,11 +28,6 @@ constexpr bool is_plain = false;
 template <class T>
 constexpr bool is_plain<PlainWeights<T>> = true;
 
-// Holds the power of two that sums of these weights are multiplied by: 1 where factors that are applied to codes have it
-// already.
-template <class Weights, Products products>
-constexpr float kScaleOfSums = Weights::factors > 0 && products == Products::scaled ? 1.0f : Weights::scale;
-
 // The most factors of a row of B that a pass takes, with some to read beyond the last.
 constexpr int64_t kMostFactors = kMostDepth / kSixteen + kLanes;
 

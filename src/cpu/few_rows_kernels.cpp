@@ -77,9 +77,8 @@ using MultiplyColumns = bool (*)(const FewRowsPass&, const Columns&);
 // A function for any number of rows, and what it asks of its operands.
 struct Kernel {
     MultiplyColumns multiply;
-    int64_t unit_bytes, factors;
+    int64_t unit_bytes;
     float fold;
-    Order order;
 };
 
 // How many rows have their sums in registers with these weights. Codes of four bits take so little time with dot products
@@ -108,8 +107,7 @@ bool multiply_lines(const FewRowsPass& pass, const Columns& b) {
 }
 
 template <class Weights, Products products>
-constexpr Kernel kernel = {multiply_lines<Weights, products>, Weights::unit_bytes, Weights::factors, Weights::fold,
-                           Weights::order};
+constexpr Kernel kernel = {multiply_lines<Weights, products>, Weights::unit_bytes, Weights::fold};
 
 // Returns the kernel for such products. Exact products are multiplied by the kernel of any products.
 template <class Weights>
@@ -117,19 +115,8 @@ const Kernel& kernel_for([[maybe_unused]] Products products) {
 #if defined(__AVX512BF16__)
     return kernel<Weights, Products::dots>;
 #else
-    if constexpr (Weights::factors > 0)
-        if (products == Products::scaled) return kernel<Weights, Products::scaled>;
     return kernel<Weights, Products::fused>;
 #endif
-}
-
-// Returns the kernel for decoded K-major rows of B, with rows in this order.
-const Kernel& kernel_of_values([[maybe_unused]] Order order, Products products) {
-    if constexpr (!kHasWideCodesAlone) {
-        if (order == Order::nibbles) return kernel_for<DecodedWeights<Order::nibbles>>(products);
-        if (order == Order::pairs) return kernel_for<DecodedWeights<Order::pairs>>(products);
-    }
-    return kernel_for<DecodedWeights<Order::bytes>>(products);
 }
 
 template <class E>
@@ -137,7 +124,7 @@ const Kernel& kernel_of_codes(const QuantizedPart& b, Products products) {
     if constexpr (E::bits == 4)
         if (b.scale_type == ScaleType::E4M3) return kernel_for<QuantizedWeights<E, kNvBlock>>(products);
     if constexpr (E::bits == 8) {
-        if (has_line_scale(b) && products != Products::scaled) return kernel_for<LineWeights<E>>(products);
+        if (has_line_scale(b)) return kernel_for<LineWeights<E>>(products);
         if (b.scale_type == ScaleType::F32) return kernel_for<QuantizedWeights<E, 128>>(products);
     }
     return kernel_for<QuantizedWeights<E, kMxBlock>>(products);
@@ -178,12 +165,12 @@ void pack_pairs(float* numbers, int64_t count) {
 
 // Makes integers of a prepared row, where it is multiplied so.
 void make_integers_for([[maybe_unused]] FewRowsPass& pass, [[maybe_unused]] const QuantizedPart& a,
-                       [[maybe_unused]] const QuantizedPart& b) {
+                       [[maybe_unused]] const QuantizedPart& b, [[maybe_unused]] const uint8_t* extreme) {
     pass.integers = nullptr;
 #if !defined(__AVX512F__)
     static_assert(sizeof(IntegerRow) <= kIntegerRoom);
     const bool has_codes = b.element == Element::E2M1 && pass.products == Products::exact;
-    if (!has_codes || pass.row_count > 1 || pass.stride < kLinesForIntegers) return;
+    if (!has_codes || pass.row_count > 1 || extreme[0] || pass.stride < kLinesForIntegers) return;
     IntegerRow& row = *static_cast<IntegerRow*>(pass.integer_room);
     if (make_integers(pass, significant_bits(a), row)) pass.integers = &row;
 #endif
@@ -197,7 +184,7 @@ void prepare(FewRowsPass& pass, const OperandLines& a, const QuantizedPart& b, u
 #else
     if (pass.products == Products::dots) pass.products = Products::exact;
 #endif
-    make_integers_for(pass, a.part, b);
+    make_integers_for(pass, a.part, b, extreme);
 }
 
 // Holds the rows of B that are multiplied together.
@@ -221,20 +208,19 @@ public:
           b_(b),
           reader_(b.part, 1.0f),
           kernel_(kernel_of(b.part, pass.products)),
-          of_values_(kernel_of_values(kernel_.order, pass.products)),
           width_(b.part.scale_type == ScaleType::None && pass.row_count <= kRegisterRows ? kRegisterLines : kStripLines),
           is_far_(!kDecodesAhead || kernel_.unit_bytes > kUnit || pass.integers != nullptr),
           lines_ahead_(is_far_ && b.part.scale_type != ScaleType::None ? lines_ahead(b.part.line_bytes)
                        : is_far_                                       ? 1
                                                                        : width_) {}
 
-    void multiply(uint8_t* unsafe) {
+    void multiply(uint8_t* again) {
         const int64_t groups = b_.count / width_, rest = b_.count % width_;
         for (int64_t i = 0; i < groups; i++)
-            multiply(is_far_ ? Group{i, groups, width_} : Group{i * width_, 1, width_}, unsafe);
+            multiply(is_far_ ? Group{i, groups, width_} : Group{i * width_, 1, width_}, again);
         // Where they must lie at equal distances, those at the end go one by one.
         const int64_t together = kDecodesAhead ? 1 : rest;
-        for (int64_t i = b_.count - rest; i < b_.count; i += together) multiply({i, 1, together}, unsafe);
+        for (int64_t i = b_.count - rest; i < b_.count; i += together) multiply({i, 1, together}, again);
     }
 
 private:
@@ -253,15 +239,17 @@ private:
         return std::max(int64_t(1), until_answer / std::max(int64_t(1), line_bytes));
     }
 
-    void multiply(const Group& group, uint8_t* unsafe) {
+    void multiply(const Group& group, uint8_t* again) {
         bool safe[kFewColumns];
-        if (!read_factors(group, unsafe, safe) || !multiply_codes(group, 0)) multiply_apart(group, unsafe, safe);
+        if (read_factors(group, safe) && multiply_codes(group, 0)) return;
+        for (int64_t i = 0; i < group.count; i++)
+            if (!safe[i] || !multiply_codes(group.alone(i), i)) again[group.line(i)] = 1;
     }
 
     // Tells which rows of BF16 numbers have exact products with the rows of this pass. Returns whether all have, or products
-    // need not be exact. Such rows of B have no factors, and are never known to have values in range.
-    bool read_numbers(const Group& group, uint8_t* unsafe, bool* safe) {
-        for (int64_t i = 0; i < group.count; i++) unsafe[group.line(i)] = 1, safe[i] = true;
+    // need not be exact.
+    bool read_numbers(const Group& group, bool* safe) {
+        for (int64_t i = 0; i < group.count; i++) safe[i] = true;
         if (b_.part.element != Element::Bf16 || pass_.products > Products::exact) return true;
         bool all = true;
         for (int64_t i = 0; i < group.count; i++)
@@ -271,15 +259,14 @@ private:
 
     // Loads the factors of rows of B. Tells which rows of B have values in range for sure, or products that need not be
     // exact. Returns whether all have.
-    bool read_factors(const Group& group, uint8_t* unsafe, bool* safe) {
-        if (b_.part.scale_type == ScaleType::None) return read_numbers(group, unsafe, safe);
+    bool read_factors(const Group& group, bool* safe) {
+        if (b_.part.scale_type == ScaleType::None) return read_numbers(group, safe);
         const ScalesInLines scales(b_, pass_.k, pass_.depth);
         const bool in_order = pass_.integers != nullptr;
         const auto load_each = [&](const auto& load) __attribute__((always_inline)) {
             bool all = true;
             for (int64_t i = 0; i < group.count; i++) {
                 safe[i] = load(group.line(i), buffers_.factors[i]);
-                if (!safe[i]) unsafe[group.line(i)] = 1;
                 all &= safe[i];
             }
             return all;
@@ -307,29 +294,6 @@ private:
         for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + to_next + at);
     }
 
-    // Multiplies rows of B one by one: those that are safe, and then the others, in steps that may be.
-    void multiply_apart(const Group& group, uint8_t* unsafe, bool* safe) {
-        for (int64_t i = 0; i < group.count; i++) safe[i] = safe[i] && multiply_codes(group.alone(i), i);
-        const FewRowsPass whole = pass_;
-        for (int64_t i = 0; i < group.count; i++)
-            for (int64_t at = 0; !safe[i] && at < whole.depth; at += whole.step) {
-                pass_ = step_of(whole, at);
-                bool is_safe = false;
-                if (pass_.depth < whole.depth) read_factors(group.alone(i), unsafe, &is_safe);
-                if (!is_safe || !multiply_codes(group.alone(i), 0)) multiply_values(group.line(i));
-            }
-        pass_ = whole;
-    }
-
-    // Returns a step of a pass that is deeper.
-    static FewRowsPass step_of(const FewRowsPass& whole, int64_t at) {
-        FewRowsPass step = whole;
-        step.k += at, step.depth = least(whole.step, whole.depth - at);
-        step.first = whole.first && at == 0, step.last = whole.last && at + whole.step >= whole.depth;
-        step.rows += at * whole.row_count / (whole.products == Products::dots ? 2 : 1);
-        return step;
-    }
-
     // Multiplies rows of B whose factors are in the buffers from one on. Returns false, and does nothing, where one has a
     // NaN that the kernel would take for a number.
     bool multiply_codes(const Group& group, int64_t buffer) {
@@ -349,29 +313,6 @@ private:
         return kernel_.multiply(pass_, columns);
     }
 
-    // Multiplies a row of B that leaves the range: its values are decoded to memory.
-    void multiply_values(int64_t line) {
-        read_values(b_.first + line, pass_.values);
-        Columns columns{};
-        columns.units = ceil_div(pass_.depth, kUnit);
-        columns.first = line, columns.apart = 1, columns.count = 1;
-        for (int64_t i = 0; i < kFewColumns; i++) {
-            columns.codes[i] = reinterpret_cast<const uint8_t*>(pass_.values);
-            columns.line_factor[i] = factor_of_sums(b_.part, b_.first + line);
-        }
-        of_values_.multiply(pass_, columns);
-    }
-
-    // Stores the values of a row of B in the order of its codes.
-    void read_values(int64_t line, float* to) const {
-        alignas(64) float values[kGemmDepth];
-        for (int64_t at = 0; at < pass_.depth; at += kGemmDepth) {
-            const int64_t depth = least(kGemmDepth, pass_.depth - at);
-            reader_.read(line, pass_.k + at, depth, values);
-            arrange_units(arrange_lanes, kernel_.order, values, depth, to + at, kUnit);
-        }
-    }
-
     // Copies the codes after the last whole unit of a row of B, and fills up with zeros.
     void copy_last(const uint8_t* codes, int64_t index) {
         const int64_t begin = pass_.depth / kUnit * kernel_.unit_bytes;
@@ -385,7 +326,6 @@ private:
     const OperandLines& b_;
     const OperandReader reader_;
     const Kernel& kernel_;
-    const Kernel& of_values_;
     const int64_t width_;
     const bool is_far_;
     const int64_t lines_ahead_;
@@ -393,9 +333,9 @@ private:
 };
 
 // Implements FewRowsKernels::multiply.
-void multiply(const FewRowsPass& pass, const OperandLines& b, uint8_t* unsafe) {
-    if (const FewRowsKernels* const other = other_build(pass.products, b.part)) return other->multiply(pass, b, unsafe);
-    LinesOfB(pass, b).multiply(unsafe);
+void multiply(const FewRowsPass& pass, const OperandLines& b, uint8_t* again) {
+    if (const FewRowsKernels* const other = other_build(pass.products, b.part)) return other->multiply(pass, b, again);
+    LinesOfB(pass, b).multiply(again);
 }
 
 }  // namespace

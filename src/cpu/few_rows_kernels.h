@@ -5,29 +5,25 @@
 
 namespace mxq::cpu {
 
-// How products of a row's values with codes times factors are made. A product is added to its sum with one rounding. The
-// first three sum the products of codes that have the same factors, and apply the factors to these sums; where products are
-// exact they give the same bits.
+// How products of a row's values with codes are made. A product is added to its sum with one rounding. Products of codes that
+// have the same factors are summed, and factors are applied to these sums. Where products are exact all give the same bits.
 enum class Products {
     dots,   // exact products of BF16 values with codes, in dot products of two where there are such instructions
     exact,  // exact products
-    fused,  // any products
-    scaled  // factors are applied to codes
+    fused   // any products
 };
 
 // Rows of A that are multiplied with every row of B that is read, over codes [k, k + depth) of the contraction.
 struct FewRowsPass {
     int64_t row_count;  // 1 to kPassRows
     int64_t k, depth;   // k is a multiple of kGemmDepth
-    int64_t step;       // codes that are multiplied in one way: as codes, or as values where they leave the range
     bool first, last;   // whether the contraction begins and ends here
-    Products products;  // prepare changes it to `scaled` for extreme rows
+    Products products;
     float* rows;        // from prepare
     float* lanes;       // sums that wait for the next codes: sixteen for each line of B and row of A
     float* strip;       // room for those of kFewColumns lines
     float* sums;        // the sums of all codes, where `last`: sums[row][stride]
     int64_t stride;
-    float* values;  // room for a decoded line
     const void* integers;  // from prepare: one row in fixed point, where it is multiplied so
     void* integer_room;    // kIntegerRoom bytes for it, where one row of numbers leaves room
 };
@@ -35,8 +31,8 @@ struct FewRowsPass {
 // Limits the rows of A of a pass, and the rows of B that a kernel takes at a time.
 constexpr int64_t kPassRows = 16, kFewColumns = 4;
 
-// Limits the codes of the contraction that are multiplied in one way with one row, and those of a pass: so many that it
-// seldom ends within a row of B, since rows of B that are read in chunks are no sequential stream.
+// Limits the codes of a pass with one row whose sums are in registers, and those of any pass: so many that it seldom ends
+// within a row of B, since rows of B that are read in chunks are no sequential stream.
 constexpr int64_t kPassDepth = 4096, kMostDepth = 4 * kPassDepth;
 
 constexpr size_t kIntegerRoom = size_t(128) << 10;
@@ -47,15 +43,13 @@ struct FewRowsKernels {
     int64_t register_rows;  // with plain numbers so many rows have their sums in registers, and read all of L1 for each line
 
     // Fills pass.rows with the values of pass.row_count rows of A, in the order that products with such a B take. Sets
-    // extreme[row] as DecodeLines does, and nonzero[row] for a row with a value that is not zero.
+    // extreme[row] and nonzero[row] as GemmBlock has them.
     void (*prepare)(FewRowsPass& pass, const OperandLines& a, const QuantizedPart& b, uint8_t* extreme, uint8_t* nonzero);
 
-    // Multiplies the prepared rows with the rows of B. Sets unsafe[line] for a row of B that may have values out of the
-    // range in which products are exact.
-    void (*multiply)(const FewRowsPass& pass, const OperandLines& b, uint8_t* unsafe);
+    // Multiplies the prepared rows with the rows of B. Sets again[line] for a row of B that it may not multiply.
+    void (*multiply)(const FewRowsPass& pass, const OperandLines& b, uint8_t* again);
 };
 
-extern const FewRowsKernels scalar_few_rows_kernels;
 #if defined(__x86_64__)
 extern const FewRowsKernels avx2_few_rows_kernels;
 extern const FewRowsKernels avx512bw_few_rows_kernels;

@@ -1,5 +1,4 @@
-// Prepares the operands of few rows for their kernels. Part of few_rows_kernels.cpp and
-// few_rows_scalar.cpp.
+// Prepares the operands of few rows for their kernels. Part of few_rows_kernels.cpp.
 #pragma once
 #include "cpu/few_rows_kernels.h"
 #include "cpu/few_rows_order.h"
@@ -7,27 +6,6 @@
 
 namespace mxq::cpu {
 namespace {
-
-MXQ_HD int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
-// Tells whether one fp32 scale stands for a whole row of B.
-bool has_line_scale(const QuantizedPart& part) {
-    return part.scale_type == ScaleType::F32 && part.layout.block == MXQ_MAX_DIM;
-}
-
-// Returns what the sums of a row of B are multiplied by: FP8's scale of a whole row, or NVFP4's global scale.
-float factor_of_sums(const QuantizedPart& b, int64_t line) {
-    if (!has_line_scale(b)) return global_scale(b, 0);
-    float factor;
-    load_factors(b, 0, line, 0, 1, &factor);
-    return factor;
-}
-
-// Returns the order of the products with these weights.
-Order order_of(const QuantizedPart& b) {
-    if (b.scale_type != ScaleType::None) return b.bits == 4 ? Order::nibbles : Order::bytes;
-    return b.element == Element::Bf16 ? Order::pairs : Order::sixteens;
-}
 
 // Sums of products of rows in range with BF16 numbers that are zero or in [2^-45, 2^62), which are multiples of 2^-74, are
 // zero or normal numbers. These are the magnitudes' bits.
@@ -56,20 +34,12 @@ void arrange_units(Arrange arrange, Order order, float* values, int64_t depth, f
     for (int64_t i = 0; i < whole; i += kUnit) arrange(order, values + i, to + i / kUnit * to_stride);
 }
 
-// Tells whether one of the values is not zero.
-bool has_nonzero(const float* values, int64_t count) {
-    uint32_t any = 0;
-    for (int64_t i = 0; i < count; i++) any |= float_bits(values[i]) & kMagnitudeMask;
-    return any != 0;
-}
-
 // Implements FewRowsKernels::prepare, but for what becomes of products that are dots.
 void prepare_rows(FewRowsPass& pass, const OperandLines& a, const QuantizedPart& b, Arrange arrange, uint8_t* extreme,
                   uint8_t* nonzero) {
     const OperandReader reader(a.part);
     const Order order = order_of(b);
     alignas(64) float values[kGemmDepth];
-    bool any_extreme = false;
     for (int64_t line = 0; line < a.count; line++) {
         for (int64_t at = 0; at < pass.depth; at += kGemmDepth) {
             const int64_t depth = least(kGemmDepth, pass.depth - at);
@@ -78,9 +48,7 @@ void prepare_rows(FewRowsPass& pass, const OperandLines& a, const QuantizedPart&
             float* const to = pass.rows + at * pass.row_count + line * kUnit;
             arrange_units(arrange, order, values, depth, to, pass.row_count * kUnit);
         }
-        any_extreme |= extreme[line] != 0;
     }
-    if (any_extreme) pass.products = Products::scaled;
 }
 
 }  // namespace

@@ -148,7 +148,7 @@ bool multiply_columns(const FewRowsPass& pass, const Columns& b) {
         for (int c = 0; c < b.count; c++) {
             Lanes of_sum[kParts];
             for (int64_t part = 0; part < kParts; part++) of_sum[part] = all[part][c][r];
-            finish_sum(pass, b, r, c, of_sum, Weights::order, kScaleOfSums<Weights, products>);
+            finish_sum(pass, b, r, c, of_sum, Weights::order, Weights::scale);
         }
     return true;
 }

@@ -13,7 +13,7 @@
 // The rows of a unit come from L2, once for a strip: 12 to 16 bytes a cycle, overlapped with the multiply-adds.
 // Multiply-adds bound a strip: with 16 rows and MXFP4 their pipes are busy 8 cycles in 10 with AVX-512. Decoding takes an
 // eighth of the time. Adding runs times factors to sums takes an eighth (MXFP4) to a quarter (MXFP6, MXFP8) of what products
-// take. AVX2 takes strips for codes that factors are applied to before they are multiplied, and for decoded rows of B.
+// take. AVX2 takes no strips.
 #pragma once
 #include <cstring>
 
@@ -38,10 +38,8 @@ struct Method {
 template <class Weights, Products products>
 constexpr Method method_of() {
     constexpr bool is_packed = products == Products::dots && Weights::has_words;
-    if constexpr (Weights::factors > 0 && products != Products::scaled) {
-        return {products, is_packed, is_packed ? Weights::section / 2 : Weights::section};
-    }
-    return {products, is_packed, 0};
+    if constexpr (Weights::factors == 0) return {products, is_packed, 0};
+    return {products, is_packed, is_packed ? Weights::section / 2 : Weights::section};
 }
 
 // A unit of the rows of B: a part of the lanes of each vector, and the factors of these lanes.
@@ -49,14 +47,6 @@ struct DecodedUnit {
     Lanes values[kStripLines][kUnitVectors];
     Lanes factors[kStripLines][2];
 };
-
-// Returns decoded codes of vector n times their factors.
-template <class Weights>
-MXQ_HD Lanes scaled(const Lanes& codes, const float* factors, int n, int64_t part) {
-    const Lanes values = times(codes, Weights::factors_of(factors, n / Weights::section, part));
-    static constexpr float scale = Weights::scale;
-    return scale == 1 ? values : times(values, same_lanes(&scale));
-}
 
 template <class Weights, Products products>
 MXQ_HD void decode_line(const uint8_t* codes, const float* factors, int64_t part, Lanes* values, Lanes* of_lanes) {
@@ -70,7 +60,6 @@ MXQ_HD void decode_line(const uint8_t* codes, const float* factors, int64_t part
 #endif
     Weights::decode(
         codes, part, [&](int n, Lanes decoded) __attribute__((always_inline)) {
-            if constexpr (Weights::factors > 0 && method.section == 0) decoded = scaled<Weights>(decoded, factors, n, part);
             values[n] = decoded;
         });
 }
@@ -206,8 +195,7 @@ MXQ_HD bool multiply_strip(const FewRowsPass& pass, const Columns& b, float* sum
 // that decoding loses.
 template <class Weights, Products products>
 bool multiply_rows(const FewRowsPass& pass, const Columns& b) {
-    constexpr bool scales_codes = Weights::factors > 0 && products == Products::scaled;
-    if constexpr (kDecodesAhead && has_codes<Weights> && !scales_codes) {
+    if constexpr (kDecodesAhead && has_codes<Weights>) {
         return multiply_ahead<Weights>(pass, b, pass.strip);
     } else if constexpr (kDecodesAhead && is_plain<Weights>) {
         return multiply_plain<Weights>(pass, b, pass.strip), true;
@@ -232,12 +220,11 @@ MXQ_HD void copy_times(float scale, const float* from, int64_t count, float* to)
         for (int64_t i = 0; i < count; i++) to[i] = multiply_rn(from[i], scale);
 }
 
-// Multiplies rows of B with the rows of a pass. Sums wait for the next pass as they are without a scale, since rows that are
-// extreme there have codes of another kind. Returns false, and leaves their sums as they were, where there is a NaN that
+// Multiplies rows of B with the rows of a pass. Returns false, and leaves their sums as they were, where there is a NaN that
 // decoding loses.
 template <class Weights, Products products>
 bool multiply_strips(const FewRowsPass& pass, const Columns& b) {
-    constexpr float scale = kScaleOfSums<Weights, products>;
+    constexpr float scale = Weights::scale;
     const int64_t of_line = pass.row_count * kLanes;
     const auto waiting = [&](int64_t c) { return pass.lanes + (b.first + c * b.apart) * of_line; };
     memset(pass.strip, 0, size_t(kStripLines * of_line) * sizeof(float));

@@ -260,23 +260,5 @@ struct PlainWeights<Bf16> {
 #endif
 };
 
-// Decoded values, arranged in the order of their codes.
-template <Order of_codes>
-struct DecodedWeights {
-    static constexpr Order order = of_codes;
-    static constexpr int64_t unit_bytes = kUnit * int64_t(sizeof(float));
-    static constexpr int64_t factors = 0, factor_floats = 0;
-    static constexpr bool has_words = false;
-    static constexpr float fold = 1, scale = 1;
-    static constexpr bool loses_nan = false;
-
-    template <class Use>
-    MXQ_HD static void decode(const uint8_t* numbers, int64_t part, const Use& use) {
-        const float* const from = reinterpret_cast<const float*>(numbers) + part * kWidth;
-#pragma GCC unroll 8
-        for (int n = 0; n < kUnitVectors; n++) use(n, load_lanes(from + n * kLanes));
-    }
-};
-
 }  // namespace
 }  // namespace mxq::cpu

@@ -1,169 +1,305 @@
-// Products of decoded panels, compiled once per instruction set (MXQ_ISA: scalar, avx2, avx512bw).
+// The product of a block of D, compiled once per instruction set (MXQ_ISA: scalar, avx2, avx512bw, avx512bf16).
 //
-//     A block: rows as they lie              B block: panels of `columns` lines, decoded, then transposed
-//       line 0  k0 k1 k2 ... k255              k0    line 0 | line 1 | ... | line columns - 1
-//       line 1  k0 k1 ...                      k1    line 0 | ...
+//     rows of A    a pass of the contraction of all rows, decoded once, in tiles of kTileRows
+//     panel of B   the same of kPanelColumns rows, in tiles of kTileColumns, decoded while they are multiplied with all of A
+//     lanes        sixteen sums of each row of A and of B: of a tile of A and a panel, or of the block if there are more passes
 //
-//     register tile: kRows x kVectors vectors of sums; per k it loads kVectors vectors of B and broadcasts kRows values of A
+// A panel stays in L2. A tile of A, a few units of it at a time, stays in L1 while the panel passes by (gemm_tile.h).
 //
-// Vectors run across N only, so every output is summed in the same order whatever the width. A product of two values that
-// are MX, BF16 or F16 has at most 22 significant bits: unless a K-major row is extreme it is exact, and a fused multiply-add
-// gives the bits of a multiply and an add. NVFP4 and FP8 values have 24 bits of their fp32 scales, as F32 has: their
-// products, and those of extreme K-major rows, take the two apart, so that the bits do not depend on the machine having FMA.
-//
-// The multiply-adds are the bound (100 GFLOP/s of a register tile on one Zen 3 core): a panel of columns stays in L1 while
-// the rows stream past it from L2. Codes are read, and values written to scratch, once for every tile of D that the K-major
-// row meets, which is the bound where there are few rows. Only the table at the end has external linkage.
+// The order of a sum is that of few_rows_kernels.cpp, whatever the rows and the columns of the block are, and for every
+// instruction set. Numbers are pairs of BF16 where the processor has dot products and they fit, else fp32. Scales of MX that
+// are far from the ends of fp32's range multiply the codes as they are decoded, since powers of two change no other bit.
+// What may not be multiplied so is multiplied again in another way, row by row of A and of B, so that no row depends on
+// others. Only the table at the end has external linkage.
 #include "cpu/gemm_kernels.h"
 
 #include <cstring>
-#if defined(__AVX2__)
-#include <immintrin.h>
-#endif
 
+#include "cpu/gemm_repair.h"
+#include "cpu/gemm_tile.h"
 #include "cpu/operand_reader.h"
 #include "mxq/mxq.h"
 
 namespace mxq::cpu {
 namespace {
 
-#if defined(__AVX512F__)
-constexpr int kLanes = 16, kRows = 12, kVectors = 2;
-#elif defined(__AVX2__)
-constexpr int kLanes = 8, kRows = 6, kVectors = 2;
-#else
-constexpr int kLanes = 4, kRows = 2, kVectors = 4;
-#endif
-constexpr int kColumns = kVectors * kLanes;
+// How far apart rows are that are decoded together, so that equal columns of them are not in the same sets of L1.
+constexpr int64_t kPitch = kGemmDepth + kLanes;
 
-typedef float Vector __attribute__((vector_size(kLanes * 4)));
-typedef float VectorInMemory __attribute__((vector_size(kLanes * 4), aligned(4), may_alias));
-typedef float Four __attribute__((vector_size(16)));
+// The most codes of a tile of A that stay in L1, in units of fp32.
+constexpr int64_t kChunkUnits = 4;
 
-// Implements GemmKernels::decode_rows for operands that are not K-major.
-bool decode_rows_across(const OperandLines& lines, int64_t k, int64_t depth, float* out, uint8_t* extreme) {
-    const OperandReader reader(lines.part);
-    bool any = false;
-    for (int64_t l = 0; l < depth; l++)
-        any |= read_across(reader, lines, k + l, extreme, [&](int64_t first, const float* values, int64_t count) {
-            for (int64_t i = 0; i < count; i++) out[(first + i) * kGemmDepth + l] = values[i];
-        });
-    return any;
+// Values of B that are multiples of 2^kLastFolded and below 2^kBeyondFolded. Sums of their products with rows in range are zero
+// or normal numbers, which flushing subnormals does not change, and sums of a section do not overflow.
+constexpr int kLastFolded = -52, kBeyondFolded = 58;
+
+// Returns the factors with which codes have such values.
+SafeFactors folded_factors(const QuantizedPart& part) {
+    return with_element(part.element, [&]<class E>(E) -> SafeFactors {
+        constexpr int smallest = 1 - E::bias - E::mantissa_bits;
+        return {bits_float(power_of_two(kLastFolded - smallest)), bits_float(power_of_two(kBeyondFolded - 1 - E::emax))};
+    });
 }
 
-bool decode_rows_along(const OperandLines& lines, int64_t k, int64_t depth, float* out, uint8_t* extreme) {
-    const OperandReader reader(lines.part);
-    bool any = false;
-    for (int64_t line = 0; line < lines.count; line++, out += kGemmDepth)
-        if (reader.read(lines.first + line, k, depth, out)) extreme[line] = any = true;
-    return any;
+// Returns whether all factors have magnitudes in that range.
+bool are_between(const float* factors, int64_t count, const SafeFactors& safe) {
+    const uint32_t first = float_bits(safe.low), span = float_bits(safe.high) - first;
+    uint32_t any = 0;
+    for (int64_t i = 0; i < count; i++) any |= (float_bits(factors[i]) & kMagnitudeMask) - first > span;
+    return any == 0;
 }
 
-// Implements GemmKernels::decode_rows.
-bool decode_rows(const OperandLines& lines, int64_t k, int64_t depth, float* out, uint8_t* extreme) {
-    const int64_t missing = round_up(lines.count, kRows) - lines.count;
-    memset(out + lines.count * kGemmDepth, 0, size_t(missing * kGemmDepth) * sizeof(float));
-    return lines.part.across ? decode_rows_across(lines, k, depth, out, extreme)
-                             : decode_rows_along(lines, k, depth, out, extreme);
+// Tells whether blocks of codes of a K-major row have scales, so that there are sections.
+bool has_sections(const OperandLines& b, int64_t k) {
+    constexpr int64_t is_short = 16;  // too short for a bound of K + 1 roundings to have room for those of factors
+    const QuantizedPart& part = b.part;
+    if (b.part.across || part.scale_type == ScaleType::None || has_line_scale(part)) return false;
+    return part.scale_type == ScaleType::E8M0 || k > is_short;
 }
 
-// Transposes 4 x 4 values by two rounds of interleaving.
-MXQ_HD void transpose_4(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
-    Four a, b, c, d;
-    memcpy(&a, from, sizeof a);
-    memcpy(&b, from + from_stride, sizeof b);
-    memcpy(&c, from + 2 * from_stride, sizeof c);
-    memcpy(&d, from + 3 * from_stride, sizeof d);
-    const Four ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
-    const Four cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-    const Four columns[] = {
-        __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5), __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7),
-        __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5), __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7)};
-    for (int i = 0; i < 4; i++) memcpy(to + i * to_stride, &columns[i], sizeof columns[i]);
+// Returns how many significant bits the values of B have. NVFP4's global scale multiplies sums.
+int bits_of_values(const QuantizedPart& b) {
+    return b.scale_type == ScaleType::E4M3 ? code_bits(b) + E4M3::mantissa_bits + 1 : significant_bits(b);
 }
 
-// Implements GemmKernels::decode_columns for operands that are not K-major: a stored row has those of a panel side by side.
-bool decode_columns_across(const OperandLines& lines, int64_t k, int64_t depth, float* out, uint8_t* extreme) {
-    const OperandReader reader(lines.part);
-    const int64_t last = lines.count / kColumns * kColumns;
-    if (last < lines.count) memset(out + last * depth, 0, size_t(kColumns * depth) * sizeof(float));
-    bool any = false;
-    for (int64_t l = 0; l < depth; l++)
-        any |= read_across(reader, lines, k + l, extreme, [&](int64_t first, const float* values, int64_t count) {
-            for (int64_t i = first; i < first + count; i++)
-                out[(i / kColumns * depth + l) * kColumns + i % kColumns] = values[i - first];
-        });
-    return any;
-}
-
-// Implements GemmKernels::decode_columns, four K-major rows at a time, since the caller's stack may be small. A panel is
-// written to a depth that is a multiple of 4; what is too much is overwritten by the next panel, or lies in room that `out`
-// has and nobody reads.
-bool decode_columns_along(const OperandLines& lines, int64_t k, int64_t depth, float* out, uint8_t* extreme) {
-    const OperandReader reader(lines.part);
-    alignas(64) float four[4][kGemmDepth] = {};
-    bool any = false;
-    for (int64_t first = 0; first < lines.count; first += kColumns, out += kColumns * depth)
-        for (int64_t i = 0; i < kColumns; i += 4) {
-            for (int64_t line = first + i; line < first + i + 4 && line < lines.count; line++)
-                if (reader.read(lines.first + line, k, depth, four[line - first - i])) extreme[line] = any = true;
-            for (int64_t at = 0; at < depth; at += 4)
-                transpose_4(&four[0][at], kGemmDepth, out + at * kColumns + i, kColumns);
-        }
-    return any;
-}
-
-bool decode_columns(const OperandLines& lines, int64_t k, int64_t depth, float* out, uint8_t* extreme) {
-    return lines.part.across ? decode_columns_across(lines, k, depth, out, extreme)
-                             : decode_columns_along(lines, k, depth, out, extreme);
-}
-
-MXQ_HD Vector load(const float* from) { return *reinterpret_cast<const VectorInMemory*>(from); }
-MXQ_HD void store(float* to, Vector value) { *reinterpret_cast<VectorInMemory*>(to) = value; }
-
-// Returns sum + a * b, with one rounding if `fused` and the instruction set has it, else with two.
-template <bool fused>
-MXQ_HD Vector multiply_add(float a, Vector b, Vector sum) {
-#if defined(__AVX512F__)
-    if constexpr (fused) return _mm512_fmadd_ps(_mm512_set1_ps(a), b, sum);
-#elif defined(__AVX2__)
-    if constexpr (fused) return _mm256_fmadd_ps(_mm256_set1_ps(a), b, sum);
-#endif
-    return sum + a * b;
-}
-
-// Multiplies one register tile of kRows x kColumns over `depth`, and stores the sums or adds them to those of `out`.
-template <bool fused>
-MXQ_HD void multiply_tile(const float* a, const float* b, int64_t depth, float* out, int64_t stride, bool first) {
-    Vector sums[kRows][kVectors] = {};
-    for (int64_t k = 0; k < depth; k++, b += kColumns) {
-        Vector columns[kVectors];
-#pragma GCC unroll 16
-        for (int j = 0; j < kVectors; j++) columns[j] = load(b + j * kLanes);
-#pragma GCC unroll 16
-        for (int i = 0; i < kRows; i++)
-#pragma GCC unroll 16
-            for (int j = 0; j < kVectors; j++)
-                sums[i][j] = multiply_add<fused>(a[i * kGemmDepth + k], columns[j], sums[i][j]);
+// How the values of A and of B are stored and multiplied.
+struct Kind {
+    Kind(const GemmBlock& block, Way way) {
+        const GemmOperand &a = block.a->part, &b = block.b->part;
+        const bool is_fast = way == Way::fast, is_mx = b.scale_type == ScaleType::E8M0;
+        const bool sums_sections = has_sections(*block.b, block.k) && way != Way::values;
+        order = order_of(b);
+        method.sections = !sums_sections ? 0 : is_mx && order == Order::bytes ? 2 : 1;
+        method.has_factors = sums_sections && !(is_fast && is_mx);
+        unscaled = method.has_factors || (has_line_scale(b) && !b.across);
+        const int of_a = significant_bits(a), of_b = unscaled ? code_bits(b) : bits_of_values(b);
+        constexpr int of_bf16 = 8, of_fp32 = 24;
+        method.packed = kHasDots && is_fast && of_a <= of_bf16 && of_b <= of_bf16;
+        method.exact = is_fast && of_a + of_b <= of_fp32;
+        const bool is_exact_alone = method.packed || (method.exact && !MXQ_HOST_FUSES);
+        checks_values = is_fast && !unscaled && method.sections == 0 && is_exact_alone;
+        checks_factors = is_fast && sums_sections && b.scale_type != ScaleType::E4M3;
+        safe = is_mx ? folded_factors(b) : safe_factors(b);
+        unit_floats = method.packed ? kUnit / 2 : kUnit;
     }
-#pragma GCC unroll 16
-    for (int i = 0; i < kRows; i++, out += stride)
-#pragma GCC unroll 16
-        for (int j = 0; j < kVectors; j++) store(out + j * kLanes, first ? sums[i][j] : load(out + j * kLanes) + sums[i][j]);
+
+    Order order;
+    Method method{};
+    bool unscaled;  // codes of B are decoded without their scales
+    bool checks_values, checks_factors;
+    SafeFactors safe;
+    int64_t unit_floats;
+};
+
+// Packs a unit to pairs of BF16, the first vector of two in the upper halves.
+MXQ_HD void pack_unit(const float* unit, float* to) {
+    for (int64_t i = 0; i < kUnit; i += 2 * kLanes)
+        for (int64_t l = 0; l < kLanes; l++)
+            to[i / 2 + l] = bits_float((float_bits(unit[i + l]) & 0xFFFF0000) | float_bits(unit[i + kLanes + l]) >> 16);
 }
 
-// Multiplies all register tiles of a block.
-template <bool fused>
-void multiply_block(const GemmBlock& block, int64_t depth, bool first) {
-    for (int64_t column = 0; column < block.column_count; column += kColumns)
-        for (int64_t row = 0; row < block.row_count; row += kRows)
-            multiply_tile<fused>(block.rows + row * kGemmDepth, block.columns + column * depth, depth,
-                                 block.sums + row * block.stride + column, block.stride, first);
+// Stores values unit by unit, and fills up the last unit with zeros, for which `values` has room.
+void store_units(const Kind& kind, float* values, int64_t depth, float* to, int64_t stride) {
+    const int64_t whole = round_up(depth, kUnit);
+    for (int64_t i = depth; i < whole; i++) values[i] = 0;
+    for (int64_t i = 0; i < whole; i += kUnit, to += stride) {
+        if (!kind.method.packed) {
+            arrange(kind.order, values + i, to);
+            continue;
+        }
+        alignas(64) float unit[kUnit];
+        arrange(kind.order, values + i, unit);
+        pack_unit(unit, to);
+    }
 }
+
+// Multiplies the rows of a block in one way.
+class Multiplication {
+public:
+    Multiplication(const GemmBlock& block, Way way)
+        : block_(block),
+          kind_(block, way),
+          of_a_(block.a->part),
+          of_b_(block.b->part, 1.0f),
+          row_tiles_(ceil_div(block.row_count, kTileRows)),
+          pass_(kind_.method.packed ? 2 * block.depth : block.depth),
+          rows_(block.memory),
+          panel_(rows_ + row_tiles_ * kTileRows * block.depth),
+          factors_(panel_ + kPanelColumns * block.depth),
+          decoded_(factors_ + kPanelColumns * block.depth / 4),
+          lanes_(decoded_ + kPanelColumns * kPitch) {
+        for (int64_t s = 0; s < 2; s++)
+            for (int64_t l = 0; l < kLanes; l++) factor_of_lane_[s][l] = code_at(kind_.order, s * kUnitVectors / 2, l) / kSixteen;
+    }
+
+    void run() {
+        for (at_ = 0; at_ < block_.k; at_ += pass_) {
+            depth_ = least(pass_, block_.k - at_), units_ = ceil_div(depth_, kUnit);
+            for (int64_t row = 0; row < block_.row_count; row += kPanelColumns)
+                store_rows(row, least(kPanelColumns, block_.row_count - row));
+            for (int64_t column = 0; column < block_.column_count; column += kPanelColumns)
+                multiply_panel(column, least(kPanelColumns, block_.column_count - column));
+        }
+    }
+
+private:
+    // Decodes 256 codes of some rows of an operand that is not K-major to columns of decoded_.
+    void decode_across(const OperandReader& reader, const OperandLines& lines, const int32_t* index, int64_t count, int64_t k,
+                       int64_t depth, uint8_t* extreme) {
+        const int32_t first = index[0];
+        const OperandLines range = lines.some(first, index[count - 1] + 1 - first);
+        for (int64_t l = 0; l < depth; l++) {
+            int64_t i = 0;
+            read_across(reader, range, k + l, extreme + first, [&](int64_t begin, const float* values, int64_t some) {
+                for (; i < count && index[i] - first < begin + some; i++)
+                    decoded_[i * kPitch + l] = values[index[i] - first - begin];
+            });
+        }
+    }
+
+    // Calls store(i, at, depth) for each 256 codes of this pass of some rows: K-major ones row by row, else after decoding.
+    template <class Store>
+    void for_each_part(const OperandReader& reader, const OperandLines& lines, const int32_t* index, int64_t count,
+                       uint8_t* extreme, const Store& store) {
+        const int64_t at_once = lines.part.across ? count : 1;
+        for (int64_t row = 0; row < count; row += at_once)
+            for (int64_t at = 0; at < depth_; at += kGemmDepth) {
+                const int64_t depth = least(kGemmDepth, depth_ - at);
+                if (lines.part.across) decode_across(reader, lines, index, count, at_ + at, depth, extreme);
+                for (int64_t i = row; i < row + at_once; i++) store(i, at, depth);
+            }
+    }
+
+    void store_rows(int64_t row, int64_t count) {
+        const OperandLines& a = *block_.a;
+        const int32_t* const index = block_.rows + row;
+        for_each_part(of_a_, a, index, count, block_.extreme, [&](int64_t i, int64_t at, int64_t depth) {
+            float* const values = decoded_ + i * kPitch;
+            if (!a.part.across && of_a_.read(a.first + index[i], at_ + at, depth, values)) block_.extreme[index[i]] = 1;
+            if (has_nonzero(values, depth)) block_.nonzero[index[i]] = 1;
+            const int64_t tile = (row + i) / kTileRows, in_tile = least(kTileRows, block_.row_count - tile * kTileRows);
+            const int64_t first = tile * kTileRows * units_ + at / kUnit * in_tile + (row + i) % kTileRows;
+            store_units(kind_, values, depth, rows_ + first * kind_.unit_floats, in_tile * kind_.unit_floats);
+        });
+    }
+
+    // Decodes a part of a K-major row of B. Returns whether its factors are safe, if that is asked.
+    bool decode_column(int64_t line, int64_t k, int64_t depth, float* factors, float* values) {
+        const QuantizedPart& part = block_.b->part;
+        if (part.scale_type == ScaleType::None) return of_b_.load_numbers(line_of(part, 0, line, k), depth, values), true;
+        const int64_t count = ceil_div(depth, kSixteen);
+        float ones[kGemmDepth / kSixteen];
+        for (int64_t i = 0; kind_.unscaled && i < count; i++) ones[i] = 1;
+        if (kind_.method.has_factors || !kind_.unscaled) load_sixteenths(part, 0, line, k, depth, factors);
+        of_b_.decode(line_of(part, 0, line, k), depth, kind_.unscaled ? ones : factors, 1.0f, values);
+        return !kind_.checks_factors || are_between(factors, count, kind_.safe);
+    }
+
+    void store_columns(int64_t column, int64_t count) {
+        const OperandLines& b = *block_.b;
+        const int32_t* const index = block_.columns + column;
+        const int64_t tile_floats = kTileColumns * units_ * kind_.unit_floats, sections = kind_.method.sections;
+        uint8_t unused[kMostRowsOfBlock];
+        if (count % kTileColumns) memset(panel_ + count / kTileColumns * tile_floats, 0, size_t(tile_floats) * sizeof(float));
+        for_each_part(of_b_, b, index, count, unused, [&](int64_t i, int64_t at, int64_t depth) {
+            float* const values = decoded_ + i * kPitch;
+            float factors[kGemmDepth / kSixteen] = {};
+            bool is_right = b.part.across || decode_column(b.first + index[i], at_ + at, depth, factors, values);
+            if (kind_.checks_values) is_right &= !leaves_range(values, depth, kLastFolded + 7, kBeyondFolded);
+            if (!is_right) block_.again[index[i]] = 1;
+            const int64_t first = (i / kTileColumns * units_ + at / kUnit) * kTileColumns, in_tile = i % kTileColumns;
+            store_units(kind_, values, depth, panel_ + (first + in_tile) * kind_.unit_floats, kTileColumns * kind_.unit_floats);
+            if (kind_.method.has_factors) store_factors(factors, depth, factors_ + (first * sections + in_tile) * kLanes);
+        });
+        for (int64_t i = 0; i < count; i++)
+            line_factor_[i] = b.part.across ? global_scale(b.part, 0) : factor_of_sums(b.part, b.first + index[i]);
+    }
+
+    // Stores the factors of each lane, from those of every sixteen codes.
+    void store_factors(const float* factors, int64_t depth, float* to) const {
+        for (int64_t i = 0; i < depth; i += kUnit)
+            for (int s = 0; s < kind_.method.sections; s++, to += kTileColumns * kLanes)
+                for (int64_t l = 0; l < kLanes; l++) to[l] = factors[i / kSixteen + factor_of_lane_[s][l]];
+    }
+
+    void multiply_panel(int64_t column, int64_t count) {
+        store_columns(column, count);
+        const bool is_whole = pass_ >= block_.k;
+        const int64_t tile_lanes = kTileRows * kPanelColumns * kLanes;
+        for (int64_t tile = 0; tile < row_tiles_; tile++) {
+            float* const lanes = lanes_ + (is_whole ? 0 : (column / kPanelColumns * row_tiles_ + tile) * tile_lanes);
+            const int64_t rows = least(kTileRows, block_.row_count - tile * kTileRows);
+            if (at_ == 0) memset(lanes, 0, size_t(tile_lanes) * sizeof(float));
+            multiply_rows(rows_ + tile * kTileRows * units_ * kind_.unit_floats, rows, ceil_div(count, kTileColumns), lanes);
+            if (at_ + depth_ == block_.k) finish(tile, rows, column, count, lanes);
+        }
+    }
+
+    // Multiplies a tile of A with the panel, as many units at a time as stay in L1.
+    void multiply_rows(const float* a, int64_t rows, int64_t tiles, float* lanes) {
+        const MultiplyTile multiply = tile_of(kind_.method, rows);
+        const int64_t chunk = kind_.method.packed ? 2 * kChunkUnits : kChunkUnits, unit = kind_.unit_floats;
+        for (int64_t begin = 0; begin < units_; begin += chunk) {
+            const int64_t units = least(chunk, units_ - begin);
+            for (int64_t tile = 0; tile < tiles; tile++) {
+                const int64_t first = (tile * units_ + begin) * kTileColumns;
+                multiply(a + begin * rows * unit, panel_ + first * unit, factors_ + first * kind_.method.sections * kLanes, units,
+                         lanes + tile * rows * kTileColumns * kLanes);
+            }
+        }
+    }
+
+    void finish(int64_t tile, int64_t rows, int64_t column, int64_t count, const float* lanes) {
+        for (int64_t r = 0; r < rows; r++) {
+            float* const to = block_.sums + block_.rows[tile * kTileRows + r] * block_.stride;
+            for (int64_t i = 0; i < count; i++) {
+                const float* const from = lanes + ((i / kTileColumns * rows + r) * kTileColumns + i % kTileColumns) * kLanes;
+                Lanes parts[kParts];
+                for (int64_t part = 0; part < kParts; part++) parts[part] = load_lanes(from + part * kWidth);
+                to[block_.columns[column + i]] = multiply_rn(sum_of_lanes(parts), line_factor_[i]);
+            }
+        }
+    }
+
+    const GemmBlock& block_;
+    const Kind kind_;
+    const OperandReader of_a_, of_b_;
+    const int64_t row_tiles_, pass_;  // codes of a pass
+    float *const rows_, *const panel_, *const factors_, *const decoded_, *const lanes_;
+    int64_t at_ = 0, depth_ = 0, units_ = 0;  // of this pass
+    int64_t factor_of_lane_[2][kLanes];       // of a section: which factor of a unit
+    float line_factor_[kPanelColumns];        // what sums are multiplied by
+};
 
 // Implements GemmKernels::multiply.
-void multiply(const GemmBlock& block, int64_t depth, bool first, bool exact) {
-    exact ? multiply_block<true>(block, depth, first) : multiply_block<false>(block, depth, first);
+void multiply(const GemmBlock& block, Way way) {
+    if (block.row_count > 0 && block.column_count > 0) Multiplication(block, way).run();
+}
+
+// Implements GemmKernels::read.
+bool read(const OperandLines& line, int64_t k, int64_t depth, float* out) {
+    const OperandReader reader(line.part);
+    if (!line.part.across) return reader.read(line.first, k, depth, out);
+    uint8_t extreme = 0;
+    for (int64_t l = 0; l < depth; l++)
+        read_across(reader, line, k + l, &extreme, [&](int64_t, const float* value, int64_t) { out[l] = *value; });
+    return extreme != 0;
+}
+
+// Implements GemmKernels::is_safe.
+bool is_safe(const OperandLines& line, int64_t k) {
+    const QuantizedPart& part = line.part;
+    const bool has_factors = part.scale_type == ScaleType::E8M0 || part.scale_type == ScaleType::F32;
+    if (line.part.across || !has_factors || has_line_scale(part)) return true;
+    const OperandReader reader(part);
+    bool is = true;
+    for (int64_t at = 0; at < k; at += kGemmDepth) {
+        float factors[kGemmDepth / kSixteen] = {};
+        const int64_t depth = least(kGemmDepth, k - at);
+        load_sixteenths(part, 0, line.first, at, depth, factors);
+        is &= reader.are_safe(factors, ceil_div(depth, kSixteen));
+    }
+    return is;
 }
 
 // Rounds sums to D's type.
@@ -195,7 +331,7 @@ void store_as(const float* sums, int64_t count, const Finish& finish, const void
 }
 
 // Implements GemmKernels::store.
-void store_sums(const float* sums, int64_t count, const Finish& finish, const void* bias, void* d) {
+void store(const float* sums, int64_t count, const Finish& finish, const void* bias, void* d) {
     with_plain(finish.d_format, [&]<class T>(T) { store_as(sums, count, finish, bias, static_cast<T*>(d)); });
 }
 
@@ -205,7 +341,7 @@ void store_sums(const float* sums, int64_t count, const Finish& finish, const vo
 #define MXQ_TABLE(isa) MXQ_JOIN(isa, _gemm_kernels)
 
 const GemmKernels MXQ_TABLE(MXQ_ISA) = {
-    kRows, kColumns, decode_rows, decode_columns, multiply, store_sums,
+    multiply, read, is_safe, store,
 };
 
 }  // namespace mxq::cpu

@@ -6,8 +6,7 @@
 
 namespace mxq::cpu {
 
-// How many codes of the contraction are decoded and multiplied at a time. It is part of what fixes the bits of a product:
-// sums of kGemmDepth products, each summed in order from +0, are added in order.
+// How many codes of the contraction are decoded at a time.
 constexpr int64_t kGemmDepth = 256;
 
 // K-major rows [first, first + count) of A or B of one product. The part has one matrix.
@@ -24,17 +23,26 @@ struct OperandLines {
     }
 };
 
-// Decodes codes [k, k + depth) of the K-major rows to fp32 and fills up with zero K-major rows; depth is at most kGemmDepth,
-// k a multiple of it. Sets extreme[i] for a K-major row with a nonzero value out of the range in which products are exact,
-// or rounded to normal numbers. Returns whether any K-major row of this call is extreme.
-using DecodeLines = bool (*)(const OperandLines& lines, int64_t k, int64_t depth, float* out, uint8_t* extreme);
+// How the products of a block are made. All give the same bits, but that `values` has another order of sums for B whose
+// blocks have scales.
+//
+//     fast      codes; what of B may not be multiplied so is told in `again`, and A has no extreme row
+//     codes     sums of codes that share a scale are multiplied by it, for rows of A and of B that are not extreme
+//     values    codes are multiplied by their scales first
+enum class Way : uint8_t { fast, codes, values };
 
-// A block of D in whole register tiles, with the K-major rows that it is made of.
+// Rows of A and of B, counted from the first of each, and where their sums go: sums[row][column].
 struct GemmBlock {
-    float* rows;     // the lines of A, from decode_rows
-    float* columns;  // the lines of B, from decode_columns
-    float* sums;     // sums[row][stride]
-    int64_t row_count, column_count, stride;
+    const OperandLines *a, *b;
+    int64_t k;
+    const int32_t *rows, *columns;
+    int64_t row_count, column_count;
+    float* sums;
+    int64_t stride;
+    uint8_t *extreme, *nonzero;  // set for a row of A with a nonzero value out of range, and for one that is not all zeros
+    uint8_t* again;              // set for a row of B whose sums are wrong
+    float* memory;               // floats_of_block() of them, in whole cache lines
+    int64_t depth;               // codes of the contraction that a pass takes as fp32; twice as many as pairs of BF16
 };
 
 // Describes what becomes of a row of sums: D = alpha sums + beta D + bias, with a rounding to fp32 after each step, then to
@@ -45,22 +53,41 @@ struct Finish {
 };
 
 struct GemmKernels {
-    int64_t rows, columns;       // the size of a register tile of D
-    DecodeLines decode_rows;     // fills out[line][kGemmDepth] up to a multiple of `rows` lines
-    DecodeLines decode_columns;  // fills out[line / columns][depth][columns] up to a multiple of `columns` lines
+    // Sets the sums of a block.
+    void (*multiply)(const GemmBlock& block, Way way);
 
-    // Sets the sums to those of the products over `depth` if `first`, else adds them. `exact` tells that every product is
-    // exact and in fp32's range.
-    void (*multiply)(const GemmBlock& block, int64_t depth, bool first, bool exact);
+    // Stores codes [k, k + depth) of one K-major row as fp32. Depth is at most kGemmDepth, for which `out` has room. Returns
+    // whether the row is extreme: a nonzero value is out of the range in which products are exact, or normal numbers where
+    // they are rounded.
+    bool (*read)(const OperandLines& line, int64_t k, int64_t depth, float* out);
+
+    // Returns whether no scale of blocks takes a code of a K-major row out of that range.
+    bool (*is_safe)(const OperandLines& line, int64_t k);
 
     // Stores a row of sums to D. `bias` has an element for each column.
     void (*store)(const float* sums, int64_t count, const Finish& finish, const void* bias, void* d);
 };
 
+// Rows of A and of B that a register tile has, and rows of B that are decoded before A is multiplied with them.
+constexpr int64_t kTileRows = 4, kTileColumns = 3, kPanelColumns = 12 * kTileColumns;
+
+// The most rows of A, and of B, of a block.
+constexpr int64_t kMostRowsOfBlock = 1024;
+
+// Returns how many floats of memory a block takes at most.
+constexpr MXQ_HD int64_t floats_of_block(int64_t rows, int64_t columns, int64_t k, int64_t depth) {
+    constexpr int64_t lanes = 16;
+    const int64_t all_rows = (rows + kTileRows - 1) / kTileRows * kTileRows;
+    const int64_t all_columns = (columns + kPanelColumns - 1) / kPanelColumns * kPanelColumns;
+    const int64_t of_lanes = k > depth ? all_rows * all_columns * lanes : kTileRows * kPanelColumns * lanes;
+    return (all_rows + kPanelColumns) * depth + kPanelColumns * (depth / 4 + kGemmDepth + lanes) + of_lanes;
+}
+
 extern const GemmKernels scalar_gemm_kernels;
 #if defined(__x86_64__)
 extern const GemmKernels avx2_gemm_kernels;
 extern const GemmKernels avx512bw_gemm_kernels;
+extern const GemmKernels avx512bf16_gemm_kernels;
 #endif
 
 }  // namespace mxq::cpu

@@ -32,17 +32,26 @@ int code_bits(const QuantizedPart& part) {
     return with_element(part.element, []<class E>(E) { return E::mantissa_bits + 1; });
 }
 
-float sum_again(const GemmKernels& kernels, const OperandLines& a, const OperandLines& b, int64_t k, bool odd, float* room) {
-    float *const row = room, *const column = room + kernels.rows * kGemmDepth;
+float sum_again(const GemmKernels& kernels, const OperandLines& a, const OperandLines& b, int64_t k, bool odd) {
+    alignas(64) float row[kGemmDepth], column[kGemmDepth];
     double sum = 0;
     for (int64_t at = 0; at < k; at += kGemmDepth) {
         const int64_t depth = std::min(kGemmDepth, k - at);
-        uint8_t extreme;
-        kernels.decode_rows(a, at, depth, row, &extreme);
-        kernels.decode_rows(b, at, depth, column, &extreme);
+        kernels.read(a, at, depth, row);
+        kernels.read(b, at, depth, column);
         for (int64_t l = 0; l < depth; l++) sum += double(row[l]) * double(column[l]);
     }
     return odd ? round_to_odd(sum) : float(sum);
+}
+
+bool has_tiny(const float* sums, int64_t count, bool or_infinite) {
+    const int32_t least = int32_t(float_bits(kTinySum)), most = int32_t(or_infinite ? 0x7F7FFFFF : kMagnitudeMask);
+    int32_t any = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const int32_t magnitude = int32_t(float_bits(sums[i]) & kMagnitudeMask);
+        any |= int32_t(magnitude < least) | int32_t(magnitude > most);
+    }
+    return any != 0;
 }
 
 }  // namespace mxq::cpu

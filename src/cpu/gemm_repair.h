@@ -22,8 +22,11 @@ inline bool are_exact(const QuantizedPart& a, const QuantizedPart& b) {
 constexpr float kTinySum = 0x1p-90f;
 inline bool is_tiny(float sum) { return std::abs(sum) < kTinySum; }
 
+// Tells whether one of the sums is tiny, or, where that counts, not finite.
+bool has_tiny(const float* sums, int64_t count, bool or_infinite);
+
 // Returns the sum of one row of A and one of B once more, in double. `odd` tells that a rounding to 16 bits is the next
-// thing that happens to it. `room` has room for 2 kernels.rows kGemmDepth values.
-float sum_again(const GemmKernels& kernels, const OperandLines& a, const OperandLines& b, int64_t k, bool odd, float* room);
+// thing that happens to it.
+float sum_again(const GemmKernels& kernels, const OperandLines& a, const OperandLines& b, int64_t k, bool odd);
 
 }  // namespace mxq::cpu

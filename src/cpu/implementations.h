@@ -13,6 +13,7 @@ extern const ConvertImplementation convert;           // convert.cpp
 extern const PadImplementation pad_groups;            // pad_groups.cpp
 extern const SwizzleImplementation swizzle_scales;    // swizzle_scales.cpp
 extern const ActivateImplementation activate;         // activate.cpp
+extern const ActivateImplementation activate_backward;  // activate_backward.cpp
 extern const GemmImplementation gemm;                 // gemm.cpp
 extern const RouteImplementation route;               // route.cpp
 extern const GatherImplementation gather_rows;        // gather_rows.cpp

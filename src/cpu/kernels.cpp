@@ -34,6 +34,6 @@ namespace mxq::cpu {
 #define MXQ_JOIN(isa, name) MXQ_JOIN_OF(isa, name)
 
 extern const Kernels MXQ_JOIN(MXQ_ISA, _kernels) = {quantize_rectangle, gather_rectangle, dequantize_any_rectangle,
-                                                    convert_rectangle, combine_rectangle, activate_rectangle};
+                                                    convert_rectangle, combine_rectangle, activate_rectangle, sum_gradients, weight_gradient};
 
 }  // namespace mxq::cpu

@@ -66,6 +66,10 @@ struct Kernels {
     void (*combine)(const CombineProblem&, const Rectangle&, void* scratch);
     // Stores what an activation makes, as plain numbers, with the same arguments.
     void (*activate)(const ActivateProblem&, const Rectangle&, bool stream, void* scratch);
+    // Stores the sums of the rectangle's columns of gradients.
+    void (*sum_gradients)(const ActivateProblem&, const Rectangle&, void* scratch, float* sums);
+    // Returns the gradient of a row's weight.
+    float (*weight_gradient)(const ActivateProblem&, int64_t matrix, int64_t row);
 };
 
 extern const Kernels scalar_kernels;

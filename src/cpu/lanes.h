@@ -1,17 +1,17 @@
 // Sixteen fp32 numbers that are worked on at once, in vectors as wide as each instruction set has them. Part of
-// few_rows_kernels.cpp.
+// few_rows_kernels.cpp and gemm_kernels.cpp.
 //
 //     kWidth    lanes of a vector
 //     kParts    vectors that make sixteen lanes: part p has lanes [p kWidth, (p + 1) kWidth)
 #pragma once
+#if defined(__AVX2__)
 #include <immintrin.h>
+#endif
 
 #include "cpu/few_rows_order.h"
 
 namespace mxq::cpu {
 namespace {
-
-static_assert(MXQ_HOST_FUSES, "exact products are multiplied as all others");
 
 #if defined(__AVX512F__)
 // Masks all lanes. GCC 12 warns of an uninitialized value in intrinsics without a mask.
@@ -25,6 +25,7 @@ MXQ_HD Lanes load_lanes(const float* from) { return {_mm512_loadu_ps(from)}; }
 MXQ_HD Lanes same_lanes(const float* from) { return {_mm512_set1_ps(*from)}; }
 MXQ_HD void store_lanes(const Lanes& lanes, float* to) { _mm512_storeu_ps(to, lanes.all); }
 MXQ_HD Lanes times(const Lanes& a, const Lanes& b) { return {_mm512_mul_ps(a.all, b.all)}; }
+MXQ_HD Lanes plus(const Lanes& a, const Lanes& b) { return {_mm512_add_ps(a.all, b.all)}; }
 
 // Keeps the compiler from loading a vector again for each use, and from computing it where it is used.
 MXQ_HD Lanes in_register(Lanes lanes) {
@@ -36,7 +37,7 @@ MXQ_HD Lanes in_register(Lanes lanes) {
 MXQ_HD Lanes multiply_add(const Lanes& a, const Lanes& b, const Lanes& sum) {
     return {_mm512_fmadd_ps(a.all, b.all, sum.all)};
 }
-#else
+#elif defined(__AVX2__)
 struct Lanes {
     __m256 all;
 };
@@ -45,6 +46,7 @@ MXQ_HD Lanes load_lanes(const float* from) { return {_mm256_loadu_ps(from)}; }
 MXQ_HD Lanes same_lanes(const float* from) { return {_mm256_broadcast_ss(from)}; }
 MXQ_HD void store_lanes(const Lanes& lanes, float* to) { _mm256_storeu_ps(to, lanes.all); }
 MXQ_HD Lanes times(const Lanes& a, const Lanes& b) { return {_mm256_mul_ps(a.all, b.all)}; }
+MXQ_HD Lanes plus(const Lanes& a, const Lanes& b) { return {_mm256_add_ps(a.all, b.all)}; }
 MXQ_HD Lanes in_register(Lanes lanes) {
     asm("" : "+v"(lanes.all));
     return lanes;
@@ -59,7 +61,29 @@ MXQ_HD Lanes same_pairs(const float* from) {
     memcpy(&pair, from, sizeof pair);
     return {_mm256_castpd_ps(_mm256_set1_pd(pair))};
 }
+#else
+struct Lanes {
+    Four all;
+};
+MXQ_HD Lanes no_lanes() { return {Four{}}; }
+MXQ_HD Lanes load_lanes(const float* from) { return {load_four(from)}; }
+MXQ_HD void store_lanes(const Lanes& lanes, float* to) { store_four(lanes.all, to); }
+MXQ_HD Lanes plus(const Lanes& a, const Lanes& b) { return {a.all + b.all}; }
+MXQ_HD Lanes multiply_add(const Lanes& a, const Lanes& b, const Lanes& sum) {
+    Lanes result;
+    for (int i = 0; i < 4; i++) result.all[i] = fused_multiply_add(a.all[i], b.all[i], sum.all[i]);
+    return result;
+}
 #endif
+
+// Returns sum + a * b, where the product is exact. Without an instruction with one rounding, two give the same bits.
+MXQ_HD Lanes add_exact(const Lanes& a, const Lanes& b, const Lanes& sum) {
+#if MXQ_HOST_FUSES
+    return multiply_add(a, b, sum);
+#else
+    return {sum.all + a.all * b.all};
+#endif
+}
 
 constexpr int64_t kWidth = int64_t(sizeof(Lanes) / sizeof(float)), kParts = kLanes / kWidth;
 
@@ -70,12 +94,17 @@ MXQ_HD float sum_of_lanes(const Lanes (&parts)[kParts]) {
     const __m256 low = __builtin_shufflevector(all, all, 0, 1, 2, 3, 4, 5, 6, 7);
     const __m256 high = __builtin_shufflevector(all, all, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m256 eight = _mm256_add_ps(low, high);
-#else
+#elif defined(__AVX2__)
     const __m256 eight = _mm256_add_ps(parts[0].all, parts[1].all);
+#else
+    const Four four = (parts[0].all + parts[2].all) + (parts[1].all + parts[3].all);
+    return add_rn(add_rn(four[0], four[2]), add_rn(four[1], four[3]));
 #endif
+#if defined(__AVX2__)
     const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
     const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
     return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+#endif
 }
 
 }  // namespace

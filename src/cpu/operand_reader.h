@@ -2,12 +2,34 @@
 // few_rows_kernels.cpp.
 #pragma once
 #include "cpu/decode_lines.h"
+#include "cpu/few_rows_order.h"
 #include "cpu/gemm_kernels.h"
 #include "numerics/convert.h"
 #include "numerics/e8m0.h"
 
 namespace mxq::cpu {
 namespace {
+
+MXQ_HD int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+// Tells whether one fp32 scale stands for a whole row of B.
+MXQ_HD bool has_line_scale(const QuantizedPart& part) {
+    return part.scale_type == ScaleType::F32 && part.layout.block == MXQ_MAX_DIM;
+}
+
+// Returns what the sums of a row of B are multiplied by: FP8's scale of a whole row, or NVFP4's global scale.
+MXQ_HD float factor_of_sums(const QuantizedPart& b, int64_t line) {
+    if (!has_line_scale(b)) return global_scale(b, 0);
+    float factor;
+    load_factors(b, 0, line, 0, 1, &factor);
+    return factor;
+}
+
+// Returns the order of the products with these weights.
+MXQ_HD Order order_of(const QuantizedPart& b) {
+    if (b.scale_type != ScaleType::None) return b.bits == 4 ? Order::nibbles : Order::bytes;
+    return b.element == Element::Bf16 ? Order::pairs : Order::sixteens;
+}
 
 // Returns the bits of 2^exponent.
 constexpr uint32_t power_of_two(int exponent) { return uint32_t(127 + exponent) << 23; }
@@ -37,14 +59,21 @@ SafeFactors safe_factors(const QuantizedPart& part) {
     return with_element(part.element, [&]<class E>(E) { return safe_factors<E>(part.scale_type); });
 }
 
-// Returns whether a nonzero value is out of [2^lowest, 2^64).
-bool leaves_range(const float* values, int64_t count, int lowest) {
-    const uint32_t first = power_of_two(lowest), span = power_of_two(64) - 1 - first;
+// Returns whether a nonzero value is out of [2^lowest, 2^beyond).
+bool leaves_range(const float* values, int64_t count, int lowest, int beyond = 64) {
+    const uint32_t first = power_of_two(lowest), span = power_of_two(beyond) - 1 - first;
     uint32_t any = 0;
     for (int64_t i = 0; i < count; i++) {
         const uint32_t magnitude = float_bits(values[i]) & kMagnitudeMask;
         any |= uint32_t(magnitude - first > span) & uint32_t(magnitude != 0);
     }
+    return any != 0;
+}
+
+// Tells whether one of the values is not zero.
+bool has_nonzero(const float* values, int64_t count) {
+    uint32_t any = 0;
+    for (int64_t i = 0; i < count; i++) any |= float_bits(values[i]) & kMagnitudeMask;
     return any != 0;
 }
 

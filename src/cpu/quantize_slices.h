@@ -125,7 +125,7 @@ private:
         QuantizeProblem problem = problem_;
         Source& source = problem.source;
         if (source.is_quantized()) source.quantized = part_of_group(source.quantized, source_[g], rows);
-        else if (source.is_activated()) source.activated = group_of(source.activated, source_[g], rows);
+        else if (!source.is_plain()) source = group_of(source, source_[g], rows);
         else source.plain = rows_of(source.plain, source_[g].codes, rows);
         source.rows = rows;
         if (problem.has_rowwise) problem.rowwise = padded_part(problem.rowwise, rowwise_[g], rows);

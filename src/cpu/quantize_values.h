@@ -18,6 +18,11 @@ MXQ_HD const T* input_line(const PlainMatrix& in, int64_t matrix, int64_t row, i
     return reinterpret_cast<const T*>(expert_data(in, matrix)) + row * in.row_stride + col;
 }
 
+// Returns where a row of a plain tensor is stored.
+MXQ_HD const uint8_t* plain_row(const PlainMatrix& in, int64_t matrix, int64_t row) {
+    return expert_data(in, matrix) + row * in.row_stride * (in.format == MXQ_FORMAT_F32 ? 4 : 2);
+}
+
 // Returns how many rows of the patch lie within the first `rows` of the matrix.
 MXQ_HD int64_t rows_within(int64_t rows, const Rectangle& patch) {
     const int64_t left = rows - patch.row;
@@ -63,6 +68,20 @@ void load_activated(const QuantizeProblem& problem, const Rectangle& patch, int6
     clear_beyond(rows, patch.cols, height, pitch, values);
 }
 
+// Loads a patch of the gradients of gates and ups.
+template <class T>
+void load_gradients(const QuantizeProblem& problem, const Rectangle& patch, int64_t height, int64_t pitch, float* values) {
+    const ActivationGradient& gradient = problem.source.gradient;
+    const int64_t rows = rows_within(problem.source.rows, patch);
+    for (int64_t i = 0; i < rows; i++) {
+        const int64_t row = patch.row + i;
+        differentiate_row(gradient, input_line<T>(gradient.from.in, patch.matrix, row, 0),
+                          plain_row(gradient.result, patch.matrix, row), patch.matrix, row, patch.col, patch.cols,
+                          values + i * pitch);
+    }
+    clear_beyond(rows, patch.cols, height, pitch, values);
+}
+
 // Decodes a patch of a rowwise part.
 void decode_rowwise(const QuantizeProblem& problem, const Rectangle& patch, int64_t height, int64_t pitch, float* values) {
     const LineDecoder decode(problem.source.quantized);
@@ -92,6 +111,8 @@ using LoadValues = decltype(&decode_rowwise);
 // Returns the function that loads patches of a problem.
 inline LoadValues loader_of(const QuantizeProblem& problem) {
     if (problem.source.is_quantized()) return problem.source.quantized.columnwise ? decode_columnwise : decode_rowwise;
+    if (problem.source.is_gradient())
+        return with_plain(problem.source.gradient.from.in.format, []<class T>(T) -> LoadValues { return load_gradients<T>; });
     if (problem.source.is_activated())
         return with_plain(problem.source.activated.in.format, []<class T>(T) -> LoadValues { return load_activated<T>; });
     return with_plain(problem.source.plain.format, []<class T>(T) -> LoadValues { return load_values<T>; });

@@ -37,7 +37,7 @@ extern const Verb<GemmProblem> gemm, grouped_gemm;
 extern const Verb<RouteProblem> route;
 extern const Verb<CombineProblem> combine;
 extern const Verb<CombineBackwardProblem> combine_backward;
-extern const Verb<ActivateProblem> activate;
+extern const Verb<ActivateProblem> activate, activate_backward;
 }  // namespace verbs
 
 // Copies rows by index on the context's device.

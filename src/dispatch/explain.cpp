@@ -86,7 +86,9 @@ GroupedRows readable_groups(const Context& context, const GemmProblem& p) {
 
 std::string detail_of(const ActivateProblem& p) {
     constexpr const char* names[] = {"", "swiglu", "geglu_erf", "geglu_tanh", "swiglu_clamped", "silu", "gelu_erf", "gelu_tanh", "squared_relu"};
-    return std::string(" ") + names[int32_t(p.quantize.source.activated.kind)];
+    const Source& source = p.quantize.source;
+    const Activation kind = source.is_gradient() ? source.gradient.from.kind : source.activated.kind;
+    return std::string(" ") + names[int32_t(kind)];
 }
 
 std::string ungrouped_text(const GroupedRows& readable) {

@@ -250,11 +250,14 @@ bool has_rows_for_wgmma_blocks(const GemmProblem& p) {
     return p.grouping == Grouping::Rows ? p.m > 24 * int64_t(std::max(p.groups.count, 1)) : p.m > 48;
 }
 
-// Returns whether weights_sm90, which decodes FP8 weights in registers, takes the place of both. Up to as many rows mma_bf16_rows
-// waits for memory alone.
+// Returns whether weights_sm90, which decodes FP8 weights in registers, takes the place of both. An H200, rows of groups in all:
+//
+//     mma_bf16_rows (m), wgmma_blocks_sm90 (w) | weights_sm90     8 rows     16           64          256         1024 rows
+//     BF16 with FP8 128x128, (4096,4096)                          9.8m |     17.4m | 15   55w | 18    55w | 28    93w | 89
+//         32 groups of (2048,7168)                                           64 rows: 156m            256: | 135
 bool has_rows_for_weights(const GemmProblem& p) {
     if (!has_scales_of_128(p.b) || p.b.element != Element::E4M3 || p.a.across || p.b.across) return false;
-    return p.grouping == Grouping::Rows ? p.m > 2 * int64_t(std::max(p.groups.count, 1)) : p.m > 8;
+    return p.grouping == Grouping::Rows ? p.m > std::max(p.groups.count, 1) : p.m > 8;
 }
 
 // Returns the implementation to ask before the list, or null for the order of the list. The first case that fits decides:
@@ -319,6 +322,12 @@ const ActivateImplementation* const activate_list[] = {
     &cpu::activate,
 };
 
+const ActivateImplementation* const activate_backward_list[] = {
+    &cuda::activate_backward,           // to plain numbers
+    &cuda::activate_backward_quantize,  // to every quantized format: F32 in the workspace, then quantize
+    &cpu::activate_backward,
+};
+
 template <class Problem, size_t count>
 constexpr Verb<Problem> as_verb(const char* name, const Implementation<Problem>* const (&list)[count],
                                 const Implementation<Problem>* (*preferred)(const Context&, const Problem&) = nullptr) {
@@ -344,6 +353,7 @@ constinit const Verb<RouteProblem> route = as_verb("route", route_list);
 constinit const Verb<CombineProblem> combine = as_verb("combine", combine_list);
 constinit const Verb<CombineBackwardProblem> combine_backward = as_verb("combine_backward", combine_backward_list);
 constinit const Verb<ActivateProblem> activate = as_verb("activate", activate_list);
+constinit const Verb<ActivateProblem> activate_backward = as_verb("activate_backward", activate_backward_list);
 }  // namespace verbs
 
 namespace {
@@ -366,6 +376,7 @@ void each_verb(const Look& look) {
     look(verbs::combine);
     look(verbs::combine_backward);
     look(verbs::activate);
+    look(verbs::activate_backward);
 }
 
 }  // namespace

@@ -105,11 +105,38 @@ MXQ_HD float activated(const ActivationNumbers& numbers, float gate, float up) {
     return is_gated(kind) ? multiply_rn(value, factor_of_up<kind>(numbers, up)) : value;
 }
 
+// The gradients of a gate and an `up`.
+struct GateGradients {
+    float gate, up;
+};
+
+// Returns them from that of the result, which has the row's weight. Where a number is clamped its gradient is 0.
+template <Activation kind>
+MXQ_HD GateGradients gradients_of(const ActivationNumbers& numbers, float gate, float up, float of_result) {
+    const Curve curve = curve_of<kind>(numbers, clamped_gate<kind>(numbers, gate));
+    const float factor = factor_of_up<kind>(numbers, up);
+    const GateGradients found = {multiply_rn(multiply_rn(of_result, factor), curve.slope), multiply_rn(of_result, curve.value)};
+    if (kind != Activation::SwigluClamped) return found;
+    const bool clamps_up = up > numbers.limit || up < -numbers.limit;
+    return {gate > numbers.limit ? 0.0f : found.gate, clamps_up ? 0.0f : found.up};
+}
+
 // A constant as a type.
 template <Activation kind>
 struct ActivationConstant {
     static constexpr Activation value = kind;
 };
+
+// Calls body(ActivationConstant<kind>{}) for an activation with a gate.
+template <class Body>
+MXQ_HOST auto with_gated_activation(Activation kind, const Body& body) {
+    switch (kind) {
+        case Activation::GegluErf: return body(ActivationConstant<Activation::GegluErf>{});
+        case Activation::GegluTanh: return body(ActivationConstant<Activation::GegluTanh>{});
+        case Activation::SwigluClamped: return body(ActivationConstant<Activation::SwigluClamped>{});
+        default: return body(ActivationConstant<Activation::Swiglu>{});
+    }
+}
 
 // Calls body(ActivationConstant<kind>{}).
 template <class Body>

@@ -264,24 +264,53 @@ void add_pad(Problems& problems, const oracle::Spec& spec) {
     }
 }
 
-// Returns a call of activate. Its options are made for each call, since they copy those of quantize.
+using ActivateOptions = testing::Handle<mxq_activate_options, mxq_activate_options_destroy>;
+
+// Returns options of activate. They are made for each call, since they copy those of quantize.
+ActivateOptions activate_options(Scene& scene, int32_t kind, const std::string& name) {
+    ActivateOptions options;
+    ok(mxq_activate_options_create(options.out()));
+    ok(mxq_activate_options_set_activation(options, kind));
+    if (scene.of_format) ok(mxq_activate_options_set_quantize_options(options, *scene.of_format));
+    ok(mxq_activate_options_set_implementation(options, name.c_str()));
+    return options;
+}
+
 Problem activation(const std::string& text, int32_t kind, std::function<void(Scene&)> set_up) {
-    using Options = testing::Handle<mxq_activate_options, mxq_activate_options_destroy>;
-    const auto options_of = [kind](Scene& scene, const std::string& name) {
-        Options options;
-        ok(mxq_activate_options_create(options.out()));
-        ok(mxq_activate_options_set_activation(options, kind));
-        if (scene.of_format) ok(mxq_activate_options_set_quantize_options(options, *scene.of_format));
-        ok(mxq_activate_options_set_implementation(options, name.c_str()));
-        return options;
-    };
     return {text, std::move(set_up),
             [=](Scene& s, const std::string& name, mxq_plan** plan) {
-                return mxq_activate_query(s.device.context, options_of(s, name), s.in, s.out, plan);
+                return mxq_activate_query(s.device.context, activate_options(s, kind, name), s.in, s.out, plan);
             },
             [=](Scene& s, const std::string& name, void* workspace, uint64_t bytes) {
-                return mxq_activate(s.device.context, options_of(s, name), s.in, s.out, workspace, bytes, nullptr);
+                return mxq_activate(s.device.context, activate_options(s, kind, name), s.in, s.out, workspace, bytes, nullptr);
             }};
+}
+
+// The gradient of the result is `in`, and what was activated `second`.
+Problem activation_gradient(const std::string& text, int32_t kind, std::function<void(Scene&)> set_up) {
+    return {text, std::move(set_up),
+            [=](Scene& s, const std::string& name, mxq_plan** plan) {
+                return mxq_activate_backward_query(s.device.context, activate_options(s, kind, name), s.in, s.second, s.out, plan);
+            },
+            [=](Scene& s, const std::string& name, void* workspace, uint64_t bytes) {
+                return mxq_activate_backward(s.device.context, activate_options(s, kind, name), s.in, s.second, s.out, workspace,
+                                             bytes, nullptr);
+            }};
+}
+
+void add_activate_backward(Problems& problems, const oracle::Spec& spec) {
+    for (int32_t parts = MXQ_PART_ROWWISE; parts <= both_parts; ++parts)
+        for (int64_t group_of : {0, 32})
+            for (const testing::Dims& dims : sizes) {
+                const testing::Dims wide{std::nullopt, dims.rows, 2 * dims.cols};
+                Bytes d = oracle::store(MXQ_FORMAT_BF16, values_of(dims)), x = oracle::store(MXQ_FORMAT_BF16, values_of(wide));
+                const int32_t kind = 1 + static_cast<int32_t>(problems["activate_backward"].size() % 4);
+                problems["activate_backward"].push_back(activation_gradient(testing::describe(spec), kind, [=](Scene& s) {
+                    s.in = s.plain_in(MXQ_FORMAT_BF16, dims, d), s.second = s.plain_in(MXQ_FORMAT_BF16, wide, x);
+                    s.out = s.quantized_out(spec, wide, false, parts, testing::is_nvfp4(spec), group_of);
+                    s.of_format = std::make_unique<testing::Options>(s.device, spec);
+                }));
+            }
 }
 
 void add_activate(Problems& problems, const oracle::Spec& spec) {
@@ -301,7 +330,7 @@ void add_activate(Problems& problems, const oracle::Spec& spec) {
 
 Problems activations() {
     Problems problems;
-    for (const oracle::Spec& spec : testing::all_formats()) add_activate(problems, spec);
+    for (const oracle::Spec& spec : testing::all_formats()) add_activate(problems, spec), add_activate_backward(problems, spec);
     for (int32_t from : cases::plain_formats)
         for (int32_t to : cases::plain_formats)
             for (int32_t kind = MXQ_ACTIVATION_SWIGLU; kind <= MXQ_ACTIVATION_SQUARED_RELU; ++kind)
@@ -311,6 +340,12 @@ Problems activations() {
                     problems["activate"].push_back(activation("", kind, [=](Scene& s) {
                         s.in = s.plain_in(from, in_dims, x);
                         s.out = s.plain_out(to, dims);
+                    }));
+                    if (kind >= MXQ_ACTIVATION_SILU) continue;
+                    Bytes d = oracle::store(from, values_of(dims));
+                    problems["activate_backward"].push_back(activation_gradient("", kind, [=](Scene& s) {
+                        s.in = s.plain_in(from, dims, d), s.second = s.plain_in(from, in_dims, x);
+                        s.out = s.plain_out(to, in_dims);
                     }));
                 }
     return problems;
@@ -599,8 +634,8 @@ MXQ_EACH_DEVICE("dispatch: every implementation of requantize by its name") {
 MXQ_EACH_DEVICE("dispatch: every implementation of the other conversions by its name") {
     CHECK(try_verbs(device, other_conversions()) == other_verbs);
 }
-MXQ_EACH_DEVICE("dispatch: every implementation of activate by its name") {
-    CHECK(try_verbs(device, activations()) == 1);
+MXQ_EACH_DEVICE("dispatch: every implementation of activate and its gradient by its name") {
+    CHECK(try_verbs(device, activations()) == 2);
 }
 MXQ_EACH_DEVICE("dispatch: every implementation of gemm by its name") {
     CHECK(try_verbs(device, products(add_gemm, add_gemm_across)) == 1);
@@ -609,4 +644,4 @@ MXQ_EACH_DEVICE("dispatch: every implementation of grouped_gemm by its name") {
     CHECK(try_verbs(device, products(add_grouped_gemm, add_grouped_gemm_across)) == 1);
 }
 
-TEST_CASE("dispatch: no verb is left out of the cases by name") { CHECK(mxq::verb_table().size() == 5 + other_verbs); }
+TEST_CASE("dispatch: no verb is left out of the cases by name") { CHECK(mxq::verb_table().size() == 6 + other_verbs); }

@@ -1,95 +1,9 @@
 // mxq_activate gives the oracle's bytes: every activation, layout, type and format, with bias, weights of rows and groups.
-#include "../formats.h"
-#include "../oracle_activation.h"
+#include "activation.h"
 
-using testing::Buffer;
-using testing::ok;
+using namespace activation;
 
 namespace {
-
-using ActivateOptions = testing::Handle<mxq_activate_options, mxq_activate_options_destroy>;
-
-// One call. `format`: of out where it is plain, 0 where `spec` says how it is quantized.
-struct Case {
-    oracle::ActivationSpec activation;
-    int32_t input = MXQ_FORMAT_BF16, format = 0, bias = 0, weights = 0;
-    oracle::Spec spec;
-    testing::Dims dims{std::nullopt, 0, 0};  // of out
-    int64_t gap = 0;
-    bool rowwise = true, columnwise = false, swizzled = false, grouped = false;
-    oracle::Groups groups;
-    size_t offset = 0;
-
-    int64_t rows() const { return dims.shape().experts * dims.rows; }
-    int64_t columns() const { return activation.columns(dims.cols); }
-    int64_t biases() const { return grouped ? groups.count() : dims.shape().experts; }
-    // Returns which bias a row has: that of its expert or group; -1: it is in no group.
-    int64_t bias_of(int64_t row) const {
-        if (!grouped) return dims.rows ? row / dims.rows : 0;
-        for (size_t g = 0; g < groups.ends.size(); ++g)
-            if (row < groups.ends[g]) return static_cast<int64_t>(g);
-        return -1;
-    }
-    std::string describe() const {
-        char text[300];
-        std::snprintf(text, sizeof text, "activation %d layout %d, %s to %s, %dx%d, bias %d, weights %d, groups %d, gap %d, offset %d; ",
-                      activation.kind, activation.layout, mxq_format_name(input), format ? mxq_format_name(format) : "codes",
-                      static_cast<int>(dims.rows), static_cast<int>(dims.cols), bias, weights,
-                      grouped ? static_cast<int>(groups.count()) : -1, static_cast<int>(gap), static_cast<int>(offset));
-        return text + testing::describe(spec);
-    }
-};
-
-// What a call reads, as the bytes of the types that it has them in.
-struct Inputs {
-    oracle::Bytes in, bias, weights;
-    Inputs(const Case& c, cases::Values values, uint64_t seed) {
-        in = cases::plain_values(c.input, values, static_cast<size_t>(c.rows() * c.columns()), seed);
-        const auto numbers = [&](int32_t format, int64_t count) {
-            return format ? cases::plain_values(format, cases::Values::normal, static_cast<size_t>(count), ++seed) : oracle::Bytes{};
-        };
-        bias = numbers(c.bias, c.biases() * c.columns());
-        weights = numbers(c.weights, c.rows());
-    }
-};
-
-// Returns the values in fp32, 0 for rows in no group.
-oracle::Floats values_of(const Case& c, const Inputs& inputs) {
-    const int64_t width = c.dims.cols;
-    const auto count = [](const oracle::Bytes& bytes, int32_t format) { return bytes.size() / static_cast<size_t>(oracle::plain_bytes(format)); };
-    const auto x = oracle::load(c.input, inputs.in.data(), count(inputs.in, c.input));
-    const auto bias = c.bias ? oracle::load(c.bias, inputs.bias.data(), count(inputs.bias, c.bias)) : oracle::Floats{};
-    const auto weights = c.weights ? oracle::load(c.weights, inputs.weights.data(), count(inputs.weights, c.weights)) : oracle::Floats{};
-    oracle::Floats out(static_cast<size_t>(c.rows() * width), 0.0f);
-    for (int64_t row = 0; row < c.rows(); ++row) {
-        const int64_t group = c.bias_of(row);
-        if (group < 0) continue;
-        const auto element = [&](int64_t column) {
-            const float value = x[static_cast<size_t>(row * c.columns() + column)];
-            return c.bias ? value + bias[static_cast<size_t>(group * c.columns() + column)] : value;
-        };
-        for (int64_t i = 0; i < width; ++i) {
-            const float gate = element(c.activation.gate_column(i, width));
-            const float up = c.activation.gated() ? element(c.activation.up_column(i, width)) : 0;
-            const float value = oracle::activate(c.activation, gate, up);
-            out[static_cast<size_t>(row * width + i)] = c.weights ? value * weights[static_cast<size_t>(row)] : value;
-        }
-    }
-    return out;
-}
-
-ActivateOptions options_of(const Case& c, mxq_quantize_options* quantize, const Buffer& bias, const Buffer& weights) {
-    ActivateOptions options;
-    ok(mxq_activate_options_create(options.out()));
-    ok(mxq_activate_options_set_activation(options, c.activation.kind));
-    ok(mxq_activate_options_set_gate_layout(options, c.activation.layout));
-    if (c.activation.kind == MXQ_ACTIVATION_SWIGLU_CLAMPED)
-        ok(mxq_activate_options_set_clamp(options, c.activation.alpha, c.activation.limit, c.activation.addend));
-    if (c.bias) ok(mxq_activate_options_set_bias(options, c.bias, bias.data(), bias.bytes()));
-    if (c.weights) ok(mxq_activate_options_set_row_weights(options, c.weights, weights.data(), weights.bytes()));
-    if (!c.format) ok(mxq_activate_options_set_quantize_options(options, quantize));
-    return options;
-}
 
 void run(testing::Device& device, mxq_activate_options* options, mxq_tensor* in, mxq_tensor* out) {
     testing::Plan plan;
@@ -149,25 +63,6 @@ std::string compare(testing::Device& device, const Case& c, const Inputs& inputs
             return std::string(part == MXQ_PART_ROWWISE ? "rowwise " : "columnwise ") + text;
     }
     return "";
-}
-
-oracle::ActivationSpec draw_activation(cases::Random& random) {
-    oracle::ActivationSpec spec;
-    spec.kind = static_cast<int32_t>(1 + random.below(8));
-    if (spec.gated()) spec.layout = static_cast<int32_t>(1 + random.below(4));
-    if (random.below(3) == 0) spec.alpha = 1, spec.limit = random.below(2) ? INFINITY : 0.5f, spec.addend = 0;
-    return spec;
-}
-
-// Draws all of a case but its formats and shape.
-void draw(Case& c, cases::Random& random) {
-    c.activation = draw_activation(random);
-    c.input = cases::plain_formats[random.below(3)];
-    const int32_t formats[] = {0, 0, MXQ_FORMAT_F32, MXQ_FORMAT_F16, MXQ_FORMAT_BF16};
-    c.bias = formats[random.below(5)], c.weights = formats[random.below(5)];
-    c.gap = random.below(3) ? 0 : 1 + random.below(9);
-    c.offset = static_cast<size_t>(random.below(2));
-    c.grouped = !c.dims.experts && random.below(3) == 0;
 }
 
 void check(testing::Device& device, const Case& c, cases::Values values, uint64_t seed) {

@@ -135,3 +135,51 @@ TEST_CASE("gemm formats: the same bits of few rows that are extreme in one pass 
             }
     CHECK(ran == 35 * 2 * 2 * 4);
 }
+
+namespace {
+
+// Returns rows [first, first + count) of x.
+oracle::Floats rows_of(const oracle::Floats& x, int64_t first, int64_t count, int64_t k) {
+    return {x.begin() + first * k, x.begin() + (first + count) * k};
+}
+
+}  // namespace
+
+// Rows of which a few are extreme, by themselves and with others, for every kind of weights. With 16 codes FP8 and NVFP4 are
+// multiplied by values.
+TEST_CASE("gemm formats: the bits of a row do not depend on the number of rows", "[cpu]") {
+    OtherCpu devices[] = {{"scalar", 1}, {"avx2", 1}, {"avx2", 3}, {"avx512bw", 1}, {"avx512", 1}, {"avx512bf16", 1}};
+    constexpr int64_t m = 70, n = 41, windows[][2] = {{0, 1}, {3, 2}, {8, 5}, {4, 17}, {20, 33}, {2, 66}};
+    std::vector<oracle::Spec> weights = testing::all_formats();
+    for (int32_t format : cases::plain_formats) weights.push_back(plain_spec(format));
+    int ran = 0;
+    for (const oracle::Spec& base : weights)
+        for (int64_t k : {int64_t(16), int64_t(1056), int64_t(4384)}) {
+            const uint64_t seed = static_cast<uint64_t>(ran) + 9900;
+            cases::Random random(seed);
+            const oracle::Spec spec = draw(base, random);
+            const int32_t activations = cases::plain_formats[random.below(3)];
+            oracle::Floats x = draw_values(random, static_cast<size_t>(m * k));
+            for (int64_t row : {0, 9, 30}) x[static_cast<size_t>(row * k + random.below(k))] = std::ldexp(1.0f, row == 9 ? 70 : -100);
+            OtherCpu& device = devices[static_cast<size_t>(ran) % std::size(devices)];
+            const auto product_of = [&](int64_t first, int64_t count) {
+                cases::Random same(seed);
+                const Operand a = make_plain(device, activations, rows_of(x, first, count, k), {std::nullopt, count, k}, 0);
+                const Operand b = make_operand(device, spec, std::nullopt, n, k, false, false, same, 0);
+                testing::Output d(device, MXQ_FORMAT_F32, {std::nullopt, count, n}, 0);
+                testing::run_product(device, mxq_gemm, mxq_gemm_query, nullptr, a.tensor, b.tensor, d.tensor);
+                return d.bytes();
+            };
+            const oracle::Bytes all = product_of(0, m);
+            for (const auto& [first, count] : windows) {
+                INFO(text(plain_spec(activations), spec) << ", k " << k << ", rows from " << first << ": " << count << ", "
+                                                         << mxq_context_description(device.context));
+                const size_t row_bytes = static_cast<size_t>(n) * sizeof(float), begin = static_cast<size_t>(first) * row_bytes;
+                const oracle::Bytes expected(all.begin() + static_cast<ptrdiff_t>(begin),
+                                             all.begin() + static_cast<ptrdiff_t>(begin + static_cast<size_t>(count) * row_bytes));
+                REQUIRE(testing::difference(product_of(first, count), expected) == "");
+            }
+            ++ran;
+        }
+    CHECK(ran == (35 + 3) * 3);
+}

@@ -1170,6 +1170,9 @@ On a CUDA context, numbers of two F16 operands that are below 2^-14 and not 0 co
     BLACKWELL_TENSOR_CORES   FP8 and FP4 tensor cores of compute capability 10.0 and later. The same as FP8_TENSOR_CORES, but
                        nobody has measured it yet: NVIDIA does not say how many bits their sums keep.
 
+On a CPU context D has the same bits on all CPUs, with any number of threads, and rows are invariant as with
+mxq_gemm_options_set_row_invariant. Since 0.3.
+
 alpha, beta and a bias change P, c and the conditions a little. docs/numerics.md has every term and condition, and the
 smaller c of some implementations. With an alpha of 0 it is open whether NaN operands are noticed.
 """
@@ -1253,6 +1256,19 @@ Since 0.3.
 mxq_activate_options_set_implementation(options, name) = @ccall libmxq.mxq_activate_options_set_implementation(options::Ptr{mxq_activate_options}, name::Cstring)::mxq_status
 
 @doc raw"""
+mxq_activate_backward also writes the gradient of the bias: the sum of the gradients of each column of in, over the rows of
+each expert or group, as many numbers as the bias has. In memory of the context's device; NULL with 0 (default): not wanted.
+mxq_activate refuses it. Since 0.3.
+"""
+mxq_activate_options_set_bias_gradient(options, gradient, bytes) = @ccall libmxq.mxq_activate_options_set_bias_gradient(options::Ptr{mxq_activate_options}, gradient::Ptr{Cfloat}, bytes::UInt64)::mxq_status
+
+@doc raw"""
+mxq_activate_backward also writes the gradient of the weight of each row, one number for each row of in, whether or not
+weights are set. Rows in no group keep what is there. NULL with 0 (default): not wanted. mxq_activate refuses it. Since 0.3.
+"""
+mxq_activate_options_set_row_weight_gradient(options, gradient, bytes) = @ccall libmxq.mxq_activate_options_set_row_weight_gradient(options::Ptr{mxq_activate_options}, gradient::Ptr{Cfloat}, bytes::UInt64)::mxq_status
+
+@doc raw"""
 Return what was set, or the default, like the getters of a context's options. Pointers that are not set are NULL with 0
 bytes. Since 0.3.
 """
@@ -1279,6 +1295,16 @@ See `mxq_activate_options_get_activation`.
 mxq_activate_options_get_row_weights(options, format, weights, bytes) = @ccall libmxq.mxq_activate_options_get_row_weights(options::Ptr{mxq_activate_options}, format::Ptr{mxq_format}, weights::Ptr{Ptr{Cvoid}}, bytes::Ptr{UInt64})::mxq_status
 
 @doc raw"""
+Since 0.3.
+"""
+mxq_activate_options_get_bias_gradient(options, gradient, bytes) = @ccall libmxq.mxq_activate_options_get_bias_gradient(options::Ptr{mxq_activate_options}, gradient::Ptr{Ptr{Cfloat}}, bytes::Ptr{UInt64})::mxq_status
+
+@doc raw"""
+Since 0.3.
+"""
+mxq_activate_options_get_row_weight_gradient(options, gradient, bytes) = @ccall libmxq.mxq_activate_options_get_row_weight_gradient(options::Ptr{mxq_activate_options}, gradient::Ptr{Ptr{Cfloat}}, bytes::Ptr{UInt64})::mxq_status
+
+@doc raw"""
 Copies the options to `quantize`, which the caller has created. Since 0.3.
 """
 mxq_activate_options_get_quantize_options(options, quantize) = @ccall libmxq.mxq_activate_options_get_quantize_options(options::Ptr{mxq_activate_options}, quantize::Ptr{mxq_quantize_options})::mxq_status
@@ -1303,6 +1329,21 @@ mxq_activate(context, options, input, out, workspace, workspace_bytes, stream) =
 Since 0.3.
 """
 mxq_activate_query(context, options, input, out, plan) = @ccall libmxq.mxq_activate_query(context::Ptr{mxq_context}, options::Ptr{mxq_activate_options}, input::Ptr{mxq_tensor}, out::Ptr{mxq_tensor}, plan::Ptr{Ptr{mxq_plan}})::mxq_status
+
+@doc raw"""
+The gradients of gates and ups, from `gradient` (S, I; F32, F16 or BF16), that of what mxq_activate makes of in (S, 2 I) with
+these options. out is (S, 2 I), with gates and ups where in has them: plain numbers, or every declared part of a quantized
+tensor. The clamped form has a gradient of 0 where it clamps. Groups, which any of the three may have, are as for
+mxq_activate; gradients of biases and of weights of rows are options. All sums have a fixed order, so that the bytes are the
+same everywhere. Activations without a gate are UNSUPPORTED. The workspace of CUDA has the numbers that are quantized, in
+F32, and sums of 128 rows. Since 0.3.
+"""
+mxq_activate_backward(context, options, gradient, input, out, workspace, workspace_bytes, stream) = @ccall libmxq.mxq_activate_backward(context::Ptr{mxq_context}, options::Ptr{mxq_activate_options}, gradient::Ptr{mxq_tensor}, input::Ptr{mxq_tensor}, out::Ptr{mxq_tensor}, workspace::Ptr{Cvoid}, workspace_bytes::UInt64, stream::Ptr{Cvoid})::mxq_status
+
+@doc raw"""
+Since 0.3.
+"""
+mxq_activate_backward_query(context, options, gradient, input, out, plan) = @ccall libmxq.mxq_activate_backward_query(context::Ptr{mxq_context}, options::Ptr{mxq_activate_options}, gradient::Ptr{mxq_tensor}, input::Ptr{mxq_tensor}, out::Ptr{mxq_tensor}, plan::Ptr{Ptr{mxq_plan}})::mxq_status
 
 @doc raw"""
 A descriptor for `tokens` (0 or more) with `choices` of `experts` each. choices is 1 or more, experts 1 to

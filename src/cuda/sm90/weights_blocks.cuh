@@ -1,11 +1,11 @@
 // The warps of weights_sm90 that decode and multiply FP8 weights with an fp32 scale for every 128 codes:
 //
 //     shared       64 codes of a line
-//     registers    16 or 32 of them as BF16 (a turn), decoded while the tensor cores multiply the turn before with the tokens
+//     registers    16 or 32 of them as BF16, a turn: decoded while the tensor cores multiply the turn before
 //     fp32         sums of a block, 128 codes, which meet their scale on their way to the totals
 //
-// Each of two warpgroups has 64 of the tile's lines and all of its tokens. A code, moved to where BF16 has sign, exponent and
-// mantissa, is 2^120 too small. NaN is the largest number then; the sums of lines that have met it are made again.
+// Each of two warpgroups has 64 of the tile's lines and all of its tokens. A code, moved to where BF16 has sign, exponent
+// and mantissa, is 2^120 too small. NaN is the largest number then; the sums of lines that have met it are made again.
 #pragma once
 #include "cuda/sm90/line_codes.cuh"
 #include "cuda/sm90/weights_tiles.cuh"
@@ -26,8 +26,8 @@ __device__ __forceinline__ uint32_t load_two_codes(uint32_t from) {
     return codes;
 }
 
-// Returns the larger magnitudes of BF16 numbers in both halves, signs left open. Here and no later, so that no number waits for
-// it in a register.
+// Returns the larger magnitudes of BF16 numbers in both halves, signs left open. Computes them here and no later, so that no
+// number waits in a register.
 __device__ __forceinline__ uint32_t larger_magnitudes(uint32_t a, uint32_t b) {
     uint32_t larger;
     asm volatile("max.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
@@ -55,8 +55,8 @@ struct BlocksConsumer {
 #pragma unroll
             for (int part = 0; part < 4; part++) {  // of an instruction's operand: lines first
                 const int l = part % 2;
-                const uint32_t moved =
-                    move_two_codes(load_two_codes((from ^ (turn * kTurnProducts + i) * 16) + l * 8 * kLineBytes + part / 2 * 8));
+                const uint32_t sixteen = from ^ (turn * kTurnProducts + i) * 16;
+                const uint32_t moved = move_two_codes(load_two_codes(sixteen + l * 8 * kLineBytes + part / 2 * 8));
                 largest[l] = larger_magnitudes(largest[l], moved);
                 to[i][part] = multiply_bf16_pairs(moved, missing);
             }

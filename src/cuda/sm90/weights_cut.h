@@ -2,8 +2,8 @@
 //
 //     rows of a tile    32, 64 or 128: as many as a product has, or most groups
 //     many tiles        each CTA takes whole tiles
-//     few tiles         what costs least by a model in nanoseconds of an H200: a start, steps of 64 numbers, the end of a tile,
-//                       and what a cluster exchanges
+//     few tiles         what costs least by a model in nanoseconds of an H200: blocks of 128 numbers, the end of a tile, and
+//                       what a cluster exchanges
 //
 // Two CTAs with tiles of 32 or 64 rows run on an SM at once, which then take steps in turn.
 #pragma once
@@ -28,8 +28,8 @@ constexpr int32_t tokens_of(int64_t rows, bool grouped) {
     return rows <= (grouped ? kSomeTokens * 3 / 4 : kSomeTokens) ? kSomeTokens : kMostTokens;
 }
 
-// Returns how many clusters of so many CTAs run at once. SMs of a cluster are neighbours, and how many are neighbours differs
-// from chip to chip: so that all chips cut alike, a fifth is left out.
+// Returns how many clusters of so many CTAs run at once. SMs of a cluster are neighbours, and how many are differs from chip
+// to chip: so that all chips cut alike, a fifth is left out.
 constexpr int64_t clusters_at_once(int64_t ctas, int32_t sharing) {
     return sharing <= 2 ? ctas / sharing : ctas * 4 / 5 / sharing;
 }

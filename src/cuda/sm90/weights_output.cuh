@@ -9,7 +9,7 @@ namespace mxq::cuda::sm90::weights {
 // FP8's scales of 128 have met their sums; 8-bit weights have no unit of sums.
 constexpr Weights kKind = Weights::Bits8;
 
-// Brings a piece, 16 lines by 32 tokens, to D, the first of which are `line` and `token`. Its sums come by way of shared memory
+// Brings a piece, 16 lines by 32 tokens, to D; `line` and `token` are the first. Its sums come by way of shared memory
 // (put_turn), since registers are short while other sums wait in them.
 __device__ __noinline__ inline void write_piece(const Arguments& args, const Tile& tile, int32_t line, int token,
                                                 uint32_t repair, uint8_t* out) {
@@ -36,6 +36,16 @@ __device__ __forceinline__ void write_own_tile(const Arguments& args, const Tile
     }
 }
 
+// Writes what pads the group behind the tokens that a tile may have. A warp has 16 lines, columns of D.
+__device__ __forceinline__ void clear_padding(const Arguments& args, const Tile& tile, int32_t tokens) {
+    const GemmProblem& p = args.problem;
+    const int32_t lane = int32_t(read_thread() % 32), column = bf16::first_line_of(tile) + lane % kWarpLines;
+    if (p.beta != 0 || column >= p.n) return;
+#pragma unroll 1
+    for (int32_t token = tokens + lane / kWarpLines; token < tile.padded; token += 32 / kWarpLines)
+        store_element(p.d.data, p.d.format, (tile.d_row + token) * p.d.row_stride + column, 0);
+}
+
 // Sends sums to the CTAs of their pieces, and which lines of the warp are to be made again to all.
 template <int tokens>
 __device__ __forceinline__ void send_pieces(Exchange<tokens>& exchange, const Tile& tile, uint32_t sharing, uint32_t repair,
@@ -53,8 +63,8 @@ __device__ __forceinline__ void send_pieces(Exchange<tokens>& exchange, const Ti
     }
 }
 
-// Writes a tile that the cluster shares. Its consumers all call it when the last of their products is complete; `exchange` lies
-// where the stages were.
+// Writes a tile that the cluster shares. Its consumers all call it when their last products are complete. `exchange` lies where
+// the stages were.
 template <int tokens>
 __device__ __forceinline__ void write_shared_tile(const Arguments& args, Exchange<tokens>& exchange, const Tile& tile,
                                                   const float (&sums)[tokens / 2], uint32_t repair,

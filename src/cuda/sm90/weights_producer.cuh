@@ -1,4 +1,4 @@
-// The warps of weights_sm90 that multiply nothing: one finds tiles, and one loads them, tokens and codes by the copy engine.
+// The warps of weights_sm90 that multiply nothing: one finds tiles, one loads tokens and codes, one scales.
 #pragma once
 #include "cuda/sm90/copy.cuh"
 #include "cuda/sm90/slots.cuh"
@@ -6,40 +6,72 @@
 
 namespace mxq::cuda::sm90::weights {
 
-// Copies the scales of a block, those of every 32nd line from the lane's own on. Lines behind the last count as the last, since
-// nobody stores their sums.
-__device__ __forceinline__ void copy_scales(const GemmProblem& p, const uint8_t* scales, int32_t line, int32_t block,
-                                            uint32_t (&to)[kTileLines]) {
-    const uint32_t* const first = reinterpret_cast<const uint32_t*>(scales) + block * p.b.layout.column_stride;
-    const uint32_t last = uint32_t(p.n) - 1;
-#pragma unroll
-    for (uint32_t i = threadIdx.x % 32; i < kTileLines; i += 32)
-        copy_word(&to[i], first + scale_line(p.b.layout, min(uint32_t(line) + i, last)));
+// Calls `begin(tile)` with each tile, and `load(number of the stage, step)` with each of its steps as a stage is free. A warp
+// calls it. A barrier counts as complete before its first phase, so that stages are free at first.
+template <int tokens, class Begin, class Load>
+__device__ __forceinline__ void each_step(const Arguments& args, Shared<tokens>& shared, const Begin& begin, const Load& load) {
+    const Steps blocks = blocks_of_cta(args);
+    Ring<Shared<tokens>::kStages> ring;
+    each_tile<true>(shared, shared.tile_full, [&](const Tile& tile) {
+        begin(tile);
+#pragma unroll 1
+        for (int32_t step = blocks.first * kBlockSteps; step < (blocks.first + blocks.count) * kBlockSteps; step++, ring.next()) {
+            wait(shared.free[ring.at()], ring.parity() ^ 1);
+            load(ring.at(), step);
+        }
+    });
 }
 
-// Loads the steps of a tile; a warp calls it. A barrier counts as complete before its first phase, so that stages are free at
-// first.
+// Loads tokens and codes, one warp.
 template <int tokens>
-__device__ __forceinline__ void load_steps(const Arguments& args, Shared<tokens>& shared, const Tile& tile,
-                                           Ring<Shared<tokens>::kStages>& ring) {
+__device__ __forceinline__ void load_operands(const Arguments& args, Shared<tokens>& shared) {
     constexpr uint32_t bytes = tokens * kTokenBytes + kTileLines * kLineBytes;
-    const int32_t line = tile.line, matrix = tile.group, token = tile.token;
-    const Steps blocks = blocks_of_cta(args);
-    const uint8_t* const scales = matrix_scales(args.problem.b, matrix);
-#pragma unroll 1
-    for (int32_t step = blocks.first * kBlockSteps; step < (blocks.first + blocks.count) * kBlockSteps; step++, ring.next()) {
-        Stage<tokens>& stage = shared.stages[ring.at()];
-        Barrier& full = shared.full[ring.at()];
-        wait(shared.free[ring.at()], ring.parity() ^ 1);
-        if (step % kBlockSteps == 0) copy_scales(args.problem, scales, line, step / kBlockSteps, shared.scales[ring.at()]);
-        arrive_after_copies(full);
-        if (elect_lane()) {
-            arrive_expecting(full, bytes);
-            load_tile(stage.codes, args.codes, {step * kLineBytes, line, matrix}, full);
-            load_tile(stage.tokens_of_step, args.tokens, {step * kStepNumbers, token, 0}, full);
-        }
-        __syncwarp();
-    }
+    int32_t line, matrix, token;
+    each_step(
+        args, shared, [&](const Tile& tile) { line = tile.line, matrix = tile.group, token = tile.token; },
+        [&](uint32_t at, int32_t step) {
+            if (elect_lane()) {
+                arrive_expecting(shared.full[at], bytes);
+                load_tile(shared.stages[at].codes, args.codes, {step * kLineBytes, line, matrix}, shared.full[at]);
+                load_tile(shared.stages[at].tokens_of_step, args.tokens, {step * kStepNumbers, token, 0}, shared.full[at]);
+            }
+            __syncwarp();
+        });
+}
+
+// Loads scales, one warp, each lane those of every 32nd line from its own on. Lines behind the last count as the last, since
+// nobody stores their sums. Where they lie is computed once a tile: computed each time, it kept the consumers waiting.
+template <int tokens>
+__device__ __forceinline__ void load_scales(const Arguments& args, Shared<tokens>& shared) {
+    constexpr int of_lane = kTileLines / 32;
+    const GemmProblem& p = args.problem;
+    const int32_t stride = int32_t(p.b.layout.column_stride), first = blocks_of_cta(args).first;
+    const uint32_t* of_line[of_lane];
+    each_step(
+        args, shared,
+        [&](const Tile& tile) {
+            const uint32_t* const scales = reinterpret_cast<const uint32_t*>(matrix_scales(p.b, tile.group));
+#pragma unroll
+            for (int i = 0; i < of_lane; i++) {
+                const uint32_t line = min(uint32_t(tile.line) + 32 * i + read_thread() % 32, uint32_t(p.n) - 1);
+                of_line[i] = scales + scale_line(p.b.layout, line) + first * p.b.layout.column_stride;
+            }
+        },
+        [&](uint32_t at, int32_t step) {
+            if (step % kBlockSteps == 0)
+#pragma unroll
+                for (int i = 0; i < of_lane; i++) {
+                    copy_word(&shared.scales[at][32 * i + read_thread() % 32], of_line[i]);
+                    of_line[i] += stride;
+                }
+            arrive_after_copies(shared.full[at]);
+        });
+}
+
+// Gives the last tile of a group all rows of D that pad the group: more than a tile has, where tiles are small.
+__device__ __forceinline__ void pad_last_tile(const Arguments& args, Tile& tile) {
+    if (args.problem.grouping != Grouping::Rows || tile.row + int32_t(args.tile_tokens) < tile.group_rows) return;
+    tile.padded = int32_t(round_up_to_power(tile.group_rows, args.problem.d.group_unit)) - tile.row;
 }
 
 // Finds tiles, one warp.
@@ -49,7 +81,8 @@ __device__ __forceinline__ void find_tiles(const Arguments& args, Shared<tokens>
 #pragma unroll 1
     for (uint32_t number = 0; exists; number++) {
         const uint32_t slot = number % kSlots;
-        const Tile tile = bf16::find_tile(args, cluster_index() + number * cluster_count());
+        Tile tile = bf16::find_tile(args, cluster_index() + number * cluster_count());
+        pad_last_tile(args, tile);
         wait(shared.tile_free[slot], (number / kSlots + 1) % 2);
         if (read_thread() % 32 == 0) {
             shared.tiles[slot] = tile;
@@ -57,13 +90,6 @@ __device__ __forceinline__ void find_tiles(const Arguments& args, Shared<tokens>
         }
         exists = tile.exists;
     }
-}
-
-// Loads all tiles, one warp.
-template <int tokens>
-__device__ __forceinline__ void load_tiles(const Arguments& args, Shared<tokens>& shared) {
-    Ring<Shared<tokens>::kStages> ring;
-    each_tile<true>(shared, shared.tile_full, [&](const Tile& tile) { load_steps(args, shared, tile, ring); });
 }
 
 }  // namespace mxq::cuda::sm90::weights

@@ -4,7 +4,7 @@
 // The product is made transposed, so that weights are the operand that the tensor cores read from registers. A CTA of 384
 // threads stays on its SM and takes tiles of 128 lines of weights and 32, 64 or 128 tokens (weights_tiles.cuh):
 //
-//     warps 0, 1           load tokens, codes and scales, and find tiles (weights_producer.cuh)
+//     warps 0..2           load tokens and codes, find tiles, load scales (weights_producer.cuh)
 //     warps 4..7, 8..11    64 lines and all tokens each: decode, multiply, add sums under their scales (weights_blocks.cuh), and
 //                          write D (weights_output.cuh)
 //
@@ -53,6 +53,7 @@ __device__ __forceinline__ void consume(const Arguments& args, Shared<tokens>& s
                                       shared.out);
         else
             write_own_tile<tokens>(args, tile, consumer.totals, repair, shared.out);
+        if (block_of_cluster() == 0) clear_padding(args, tile, tokens);
         __syncwarp();
         if (read_thread() % 32 == 0) arrive(shared.tile_free[slots.at()]);
     }
@@ -68,14 +69,15 @@ __global__ void __launch_bounds__(kThreads, ctas_of_sm(tokens)) weights_sm90_ker
         for (Barrier& barrier : shared.full) init_barrier(barrier, 1 + 32);  // a thread, and a warp's lanes
         for (Barrier& barrier : shared.free) init_barrier(barrier, kConsumerWarps);
         for (Barrier& barrier : shared.tile_full) init_barrier(barrier, 1);
-        for (Barrier& barrier : shared.tile_free) init_barrier(barrier, 1 + kConsumerWarps);
+        for (Barrier& barrier : shared.tile_free) init_barrier(barrier, 2 + kConsumerWarps);
         publish_barriers();
     }
     __syncthreads();
     if (threadIdx.x < kWarpgroup) {
         give_registers<kProducerRegisters>();
-        if (read_thread() / 32 == 0) load_tiles(args, shared);
+        if (read_thread() / 32 == 0) load_operands(args, shared);
         if (read_thread() / 32 == 1) find_tiles(args, shared);
+        if (read_thread() / 32 == 2) load_scales(args, shared);
     } else {
         take_registers<kConsumerRegisters<tokens>>();
         consume(args, shared);

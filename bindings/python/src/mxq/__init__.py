@@ -11,6 +11,7 @@ Nothing is copied: arrays are read where they are, row strides included, and res
 the library refuses is an mxq.Error with its message.
 """
 from . import _matmul, _operators, _verbs
+from ._activation import Gradients, activate, activate_backward
 from ._call import Plan, plan
 from ._context import Context
 from ._gguf import from_gguf
@@ -27,10 +28,11 @@ from ._transformer_engine import from_transformer_engine, to_transformer_engine
 from ._verbs import amax, convert, dequantize, quantize, requantize
 
 __all__ = [
-    "Context", "Error", "Groups", "Padded", "Part", "Plan", "QTensor", "Routing", "Transposed", "amax", "build", "combine", "convert",
-    "dequantize", "dequantize_state_dict", "expert_layer", "from_gguf", "from_transformer_engine", "grouped_matmul", "matmul",
-    "pad_groups", "plan", "quantize", "quantize_state_dict", "recipe", "requantize", "route", "set_log_callback", "swizzle",
-    "to_transformer_engine", "unpad_groups", "unswizzle", "version",
+    "Context", "Error", "Gradients", "Groups", "Padded", "Part", "Plan", "QTensor", "Routing", "Transposed", "activate",
+    "activate_backward", "amax", "build", "combine", "convert", "dequantize", "dequantize_state_dict", "expert_layer",
+    "from_gguf", "from_transformer_engine", "grouped_matmul", "matmul", "pad_groups", "plan", "quantize", "quantize_state_dict",
+    "recipe", "requantize", "route", "set_log_callback", "swizzle", "to_transformer_engine", "unpad_groups", "unswizzle",
+    "version",
 ]
 __version__ = version()
 

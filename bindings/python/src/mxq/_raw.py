@@ -952,6 +952,9 @@ PROTOTYPES = {
     #     BLACKWELL_TENSOR_CORES   FP8 and FP4 tensor cores of compute capability 10.0 and later. The same as FP8_TENSOR_CORES, but
     #                        nobody has measured it yet: NVIDIA does not say how many bits their sums keep.
     #
+    # On a CPU context D has the same bits on all CPUs, with any number of threads, and rows are invariant as with
+    # mxq_gemm_options_set_row_invariant. Since 0.3.
+    #
     # alpha, beta and a bias change P, c and the conditions a little. docs/numerics.md has every term and condition, and the
     # smaller c of some implementations. With an alpha of 0 it is open whether NaN operands are noticed.
     # mxq_gemm(context, options, a, b, d, workspace, workspace_bytes, stream)
@@ -1009,6 +1012,15 @@ PROTOTYPES = {
     # Since 0.3.
     # mxq_activate_options_set_implementation(options, name)
     "mxq_activate_options_set_implementation": (c_int32, [c_void_p, c_char_p]),
+    # mxq_activate_backward also writes the gradient of the bias: the sum of the gradients of each column of in, over the rows of
+    # each expert or group, as many numbers as the bias has. In memory of the context's device; NULL with 0 (default): not wanted.
+    # mxq_activate refuses it. Since 0.3.
+    # mxq_activate_options_set_bias_gradient(options, gradient, bytes)
+    "mxq_activate_options_set_bias_gradient": (c_int32, [c_void_p, c_void_p, c_uint64]),
+    # mxq_activate_backward also writes the gradient of the weight of each row, one number for each row of in, whether or not
+    # weights are set. Rows in no group keep what is there. NULL with 0 (default): not wanted. mxq_activate refuses it. Since 0.3.
+    # mxq_activate_options_set_row_weight_gradient(options, gradient, bytes)
+    "mxq_activate_options_set_row_weight_gradient": (c_int32, [c_void_p, c_void_p, c_uint64]),
     # Return what was set, or the default, like the getters of a context's options. Pointers that are not set are NULL with 0
     # bytes. Since 0.3.
     # mxq_activate_options_get_activation(options, activation)
@@ -1025,6 +1037,12 @@ PROTOTYPES = {
     # See mxq_activate_options_get_activation.
     # mxq_activate_options_get_row_weights(options, format, weights, bytes)
     "mxq_activate_options_get_row_weights": (c_int32, [c_void_p, POINTER(c_int32), POINTER(c_void_p), POINTER(c_uint64)]),
+    # Since 0.3.
+    # mxq_activate_options_get_bias_gradient(options, gradient, bytes)
+    "mxq_activate_options_get_bias_gradient": (c_int32, [c_void_p, POINTER(c_void_p), POINTER(c_uint64)]),
+    # Since 0.3.
+    # mxq_activate_options_get_row_weight_gradient(options, gradient, bytes)
+    "mxq_activate_options_get_row_weight_gradient": (c_int32, [c_void_p, POINTER(c_void_p), POINTER(c_uint64)]),
     # Copies the options to `quantize`, which the caller has created. Since 0.3.
     # mxq_activate_options_get_quantize_options(options, quantize)
     "mxq_activate_options_get_quantize_options": (c_int32, [c_void_p, c_void_p]),
@@ -1043,6 +1061,17 @@ PROTOTYPES = {
     # Since 0.3.
     # mxq_activate_query(context, options, in, out, plan)
     "mxq_activate_query": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p, POINTER(c_void_p)]),
+    # The gradients of gates and ups, from `gradient` (S, I; F32, F16 or BF16), that of what mxq_activate makes of in (S, 2 I) with
+    # these options. out is (S, 2 I), with gates and ups where in has them: plain numbers, or every declared part of a quantized
+    # tensor. The clamped form has a gradient of 0 where it clamps. Groups, which any of the three may have, are as for
+    # mxq_activate; gradients of biases and of weights of rows are options. All sums have a fixed order, so that the bytes are the
+    # same everywhere. Activations without a gate are UNSUPPORTED. The workspace of CUDA has the numbers that are quantized, in
+    # F32, and sums of 128 rows. Since 0.3.
+    # mxq_activate_backward(context, options, gradient, in, out, workspace, workspace_bytes, stream)
+    "mxq_activate_backward": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_uint64, c_void_p]),
+    # Since 0.3.
+    # mxq_activate_backward_query(context, options, gradient, in, out, plan)
+    "mxq_activate_backward_query": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, POINTER(c_void_p)]),
     # A descriptor for `tokens` (0 or more) with `choices` of `experts` each. choices is 1 or more, experts 1 to
     # MXQ_MAX_GROUPS, and tokens * choices at most MXQ_MAX_DIM. On failure *out is NULL. Since 0.3.
     # mxq_routing_create(tokens, choices, experts, out)

@@ -834,6 +834,9 @@ extern "C" {
     ///                    nobody has measured it yet: NVIDIA does not say how many bits their sums keep.
     /// ```
     ///
+    /// On a CPU context D has the same bits on all CPUs, with any number of threads, and rows are invariant as with
+    /// mxq\_gemm\_options\_set\_row\_invariant. Since 0.3.
+    ///
     /// alpha, beta and a bias change P, c and the conditions a little. docs/numerics.md has every term and condition, and the
     /// smaller c of some implementations. With an alpha of 0 it is open whether NaN operands are noticed.
     pub fn mxq_gemm(context: *mut mxq_context, options: *const mxq_gemm_options, a: *const mxq_tensor, b: *const mxq_tensor, d: *const mxq_tensor, workspace: *mut c_void, workspace_bytes: u64, stream: *mut c_void) -> mxq_status;
@@ -880,6 +883,13 @@ extern "C" {
     /// Makes the verb take the implementation of this name or fail. NULL or "" (default): the best one, or that of MXQ\_IMPL.
     /// Since 0.3.
     pub fn mxq_activate_options_set_implementation(options: *mut mxq_activate_options, name: *const c_char) -> mxq_status;
+    /// mxq\_activate\_backward also writes the gradient of the bias: the sum of the gradients of each column of in, over the rows of
+    /// each expert or group, as many numbers as the bias has. In memory of the context's device; NULL with 0 (default): not wanted.
+    /// mxq\_activate refuses it. Since 0.3.
+    pub fn mxq_activate_options_set_bias_gradient(options: *mut mxq_activate_options, gradient: *mut f32, bytes: u64) -> mxq_status;
+    /// mxq\_activate\_backward also writes the gradient of the weight of each row, one number for each row of in, whether or not
+    /// weights are set. Rows in no group keep what is there. NULL with 0 (default): not wanted. mxq\_activate refuses it. Since 0.3.
+    pub fn mxq_activate_options_set_row_weight_gradient(options: *mut mxq_activate_options, gradient: *mut f32, bytes: u64) -> mxq_status;
     /// Return what was set, or the default, like the getters of a context's options. Pointers that are not set are NULL with 0
     /// bytes. Since 0.3.
     pub fn mxq_activate_options_get_activation(options: *const mxq_activate_options, activation: *mut mxq_activation) -> mxq_status;
@@ -891,6 +901,10 @@ extern "C" {
     pub fn mxq_activate_options_get_bias(options: *const mxq_activate_options, format: *mut mxq_format, bias: *mut *const c_void, bytes: *mut u64) -> mxq_status;
     /// See [`mxq_activate_options_get_activation`].
     pub fn mxq_activate_options_get_row_weights(options: *const mxq_activate_options, format: *mut mxq_format, weights: *mut *const c_void, bytes: *mut u64) -> mxq_status;
+    /// Since 0.3.
+    pub fn mxq_activate_options_get_bias_gradient(options: *const mxq_activate_options, gradient: *mut *mut f32, bytes: *mut u64) -> mxq_status;
+    /// Since 0.3.
+    pub fn mxq_activate_options_get_row_weight_gradient(options: *const mxq_activate_options, gradient: *mut *mut f32, bytes: *mut u64) -> mxq_status;
     /// Copies the options to `quantize`, which the caller has created. Since 0.3.
     pub fn mxq_activate_options_get_quantize_options(options: *const mxq_activate_options, quantize: *mut mxq_quantize_options) -> mxq_status;
     /// Since 0.3.
@@ -905,6 +919,15 @@ extern "C" {
     pub fn mxq_activate(context: *mut mxq_context, options: *const mxq_activate_options, input: *const mxq_tensor, out: *const mxq_tensor, workspace: *mut c_void, workspace_bytes: u64, stream: *mut c_void) -> mxq_status;
     /// Since 0.3.
     pub fn mxq_activate_query(context: *mut mxq_context, options: *const mxq_activate_options, input: *const mxq_tensor, out: *const mxq_tensor, plan: *mut *mut mxq_plan) -> mxq_status;
+    /// The gradients of gates and ups, from `gradient` (S, I; F32, F16 or BF16), that of what mxq\_activate makes of in (S, 2 I) with
+    /// these options. out is (S, 2 I), with gates and ups where in has them: plain numbers, or every declared part of a quantized
+    /// tensor. The clamped form has a gradient of 0 where it clamps. Groups, which any of the three may have, are as for
+    /// mxq\_activate; gradients of biases and of weights of rows are options. All sums have a fixed order, so that the bytes are the
+    /// same everywhere. Activations without a gate are UNSUPPORTED. The workspace of CUDA has the numbers that are quantized, in
+    /// F32, and sums of 128 rows. Since 0.3.
+    pub fn mxq_activate_backward(context: *mut mxq_context, options: *const mxq_activate_options, gradient: *const mxq_tensor, input: *const mxq_tensor, out: *const mxq_tensor, workspace: *mut c_void, workspace_bytes: u64, stream: *mut c_void) -> mxq_status;
+    /// Since 0.3.
+    pub fn mxq_activate_backward_query(context: *mut mxq_context, options: *const mxq_activate_options, gradient: *const mxq_tensor, input: *const mxq_tensor, out: *const mxq_tensor, plan: *mut *mut mxq_plan) -> mxq_status;
     /// A descriptor for `tokens` (0 or more) with `choices` of `experts` each. choices is 1 or more, experts 1 to
     /// MXQ\_MAX\_GROUPS, and tokens \* choices at most MXQ\_MAX\_DIM. On failure \*out is NULL. Since 0.3.
     pub fn mxq_routing_create(tokens: i64, choices: i32, experts: i32, out: *mut *mut mxq_routing) -> mxq_status;

@@ -1,0 +1,168 @@
+// The register tile of the CPU product. Part of gemm_kernels.cpp.
+//
+//     rows of A     up to kTileRows:    unit 0 of row 0 | of row 1 | .. | unit 1 of row 0 | ..
+//     rows of B     kTileColumns:       the same
+//     a unit        eight vectors of sixteen fp32 numbers, or four of pairs of BF16, in the order of code_at()
+//     factors       sixteen for each section of a unit of each row of B
+//     sums          sixteen lanes for each row of A and of B
+//
+// Sums of a section's products begin at zero, are multiplied by its factors and added to the lanes. Without sections
+// products are added to the lanes. Three vectors of B are held for the rows of A: seven loads for twelve multiply-adds. With
+// AVX-512 lanes stay in registers, too; else they are in L1.
+#pragma once
+#include "cpu/lanes.h"
+
+namespace mxq::cpu {
+namespace {
+
+#if defined(__AVX512BF16__)
+constexpr bool kHasDots = true;
+#else
+constexpr bool kHasDots = false;
+#endif
+#if defined(__AVX512F__)
+constexpr bool kHoldsSums = true;
+#else
+constexpr bool kHoldsSums = false;
+#endif
+
+// How the products of a tile are made.
+struct Method {
+    bool packed;       // numbers are pairs of BF16
+    bool exact;        // products are exact, and normal numbers
+    int sections;      // of a unit; 0: none
+    bool has_factors;  // of the sections' sums
+};
+
+// Returns sum + a * b.
+template <Method method>
+MXQ_HD Lanes add_products(const Lanes& a, const Lanes& b, const Lanes& sum) {
+#if defined(__AVX512BF16__)
+    if constexpr (method.packed) return {_mm512_dpbf16_ps(sum.all, __m512bh(b.all), __m512bh(a.all))};
+#endif
+    if constexpr (method.exact) return add_exact(a, b, sum);
+    return multiply_add(a, b, sum);
+}
+
+template <Method method>
+constexpr int kVectorsOfUnit = method.packed ? kUnitVectors / 2 : kUnitVectors;
+
+// Adds the products of a section, or of a unit without sections, to sums.
+template <Method method, int rows>
+MXQ_HD void multiply_section(const float* a, const float* b, Lanes (&sums)[rows][kTileColumns]) {
+    constexpr int vectors = kVectorsOfUnit<method>, count = vectors / (method.sections > 0 ? method.sections : 1);
+#pragma GCC unroll 8
+    for (int v = 0; v < count; v++) {
+        Lanes held[kTileColumns];
+#pragma GCC unroll 4
+        for (int c = 0; c < kTileColumns; c++) held[c] = load_lanes(b + (c * vectors + v) * kLanes);
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++) {
+            const Lanes row = load_lanes(a + (r * vectors + v) * kLanes);
+#pragma GCC unroll 4
+            for (int c = 0; c < kTileColumns; c++) sums[r][c] = add_products<method>(row, held[c], sums[r][c]);
+        }
+    }
+}
+
+// Adds sums of a section, times their factors, to lanes.
+template <Method method>
+MXQ_HD Lanes add_section(const Lanes& sum, const float* factors, const Lanes& lanes) {
+    if constexpr (method.has_factors) return multiply_add(sum, load_lanes(factors), lanes);
+    return plus(lanes, sum);
+}
+
+// Keeps the compiler from knowing what is stored there. GCC kept the lanes on the stack as well.
+MXQ_HD void reload(float*& stored) { asm("" : "+r"(stored)); }
+
+template <int rows>
+MXQ_HD void clear(Lanes (&sums)[rows][kTileColumns]) {
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int c = 0; c < kTileColumns; c++) sums[r][c] = no_lanes();
+}
+
+template <int rows>
+MXQ_HD void load_sums(const float* from, Lanes (&sums)[rows][kTileColumns]) {
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int c = 0; c < kTileColumns; c++) sums[r][c] = load_lanes(from + (r * kTileColumns + c) * kLanes);
+}
+
+template <int rows>
+MXQ_HD void store_sums(const Lanes (&sums)[rows][kTileColumns], float* to) {
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int c = 0; c < kTileColumns; c++) store_lanes(sums[r][c], to + (r * kTileColumns + c) * kLanes);
+}
+
+// Multiplies units of rows of A with those of kTileColumns rows of B, and adds to `lanes`: those of a row of A are neighbours.
+template <Method method, int rows>
+void multiply_tile(const float* a, const float* b, const float* factors, int64_t units, float* lanes) {
+    constexpr int unit = kVectorsOfUnit<method> * int(kLanes), sections = method.sections;
+    constexpr bool holds = kHoldsSums || sections == 0;
+    for (int64_t part = 0; part < kParts; part++, a += kWidth, b += kWidth, factors += kWidth, lanes += kWidth) {
+        Lanes sums[rows][kTileColumns];
+        if constexpr (holds) load_sums(lanes, sums);
+        const float *of_a = a, *of_b = b, *of_section = factors;
+        float* stored = lanes;
+        for (int64_t u = 0; u < units; u++, of_a += rows * unit, of_b += kTileColumns * unit) {
+            if constexpr (sections == 0) multiply_section<method>(of_a, of_b, sums);
+#pragma GCC unroll 2
+            for (int s = 0; s < sections; s++, of_section += kTileColumns * kLanes) {
+                Lanes runs[rows][kTileColumns];
+                clear(runs);
+                if constexpr (!holds) reload(stored);
+                multiply_section<method>(of_a + s * unit / sections, of_b + s * unit / sections, runs);
+#pragma GCC unroll 4
+                for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+                    for (int c = 0; c < kTileColumns; c++) {
+                        float* const at = stored + (r * kTileColumns + c) * kLanes;
+                        const float* const factor = of_section + c * kLanes;
+                        if constexpr (holds)
+                            sums[r][c] = add_section<method>(runs[r][c], factor, sums[r][c]);
+                        else
+                            store_lanes(add_section<method>(runs[r][c], factor, load_lanes(at)), at);
+                    }
+            }
+        }
+        if constexpr (holds) store_sums(sums, lanes);
+    }
+}
+
+using MultiplyTile = decltype(&multiply_tile<Method{}, 1>);
+
+template <Method method>
+MultiplyTile tile_of_rows(int64_t rows) {
+    static_assert(kTileRows == 4);
+    return rows == 1   ? multiply_tile<method, 1>
+           : rows == 2 ? multiply_tile<method, 2>
+           : rows == 3 ? multiply_tile<method, 3>
+                       : multiply_tile<method, 4>;
+}
+
+template <bool packed, bool exact>
+MultiplyTile tile_of_sections(const Method& method, int64_t rows) {
+    if (method.sections == 0) return tile_of_rows<Method{packed, exact, 0, false}>(rows);
+    if (method.sections == 1)
+        return method.has_factors ? tile_of_rows<Method{packed, exact, 1, true}>(rows)
+                                  : tile_of_rows<Method{packed, exact, 1, false}>(rows);
+    return method.has_factors ? tile_of_rows<Method{packed, exact, 2, true}>(rows)
+                              : tile_of_rows<Method{packed, exact, 2, false}>(rows);
+}
+
+// Returns the tile of so many rows of A. A product with one rounding serves exact ones as well.
+MultiplyTile tile_of(const Method& method, int64_t rows) {
+    if constexpr (kHasDots)
+        if (method.packed) return tile_of_sections<true, false>(method, rows);
+    if constexpr (!MXQ_HOST_FUSES)
+        if (method.exact) return tile_of_sections<false, true>(method, rows);
+    return tile_of_sections<false, false>(method, rows);
+}
+
+}  // namespace
+}  // namespace mxq::cpu
