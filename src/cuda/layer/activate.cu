@@ -12,6 +12,7 @@
 #include "cuda/launch.h"
 #include "cuda/layer/activate.h"
 #include "cuda/layer/activate_elements.cuh"
+#include "cuda/memory/dependent_launch.cuh"
 #include "cuda/memory/grid.cuh"
 
 namespace mxq::cuda {
@@ -49,6 +50,7 @@ template <class In, class Out>
 __global__ void __launch_bounds__(32 * kRows) activate_kernel(const __grid_constant__ Arguments a) {
     const ActivatedMatrix& from = a.from;
     const int64_t row = int64_t(row_of_blocks()) * kRows + threadIdx.x / 32;
+    wait_for_previous_kernel();
     if (row >= a.out.matrices * a.out.rows) return;
     const int32_t bias = bias_of_row(from, a.grouped, row);
     const int64_t col = int64_t(blockIdx.x) * kColumns + threadIdx.x % 32 * (a.wide ? kLaneNumbers : 1);
@@ -57,8 +59,10 @@ __global__ void __launch_bounds__(32 * kRows) activate_kernel(const __grid_const
     const In* const in = static_cast<const In*>(from.in.data) + row * from.in.row_stride;
     Out* const out = static_cast<Out*>(a.out.data) + row * a.out.row_stride + col;
     float gate[kLaneNumbers] = {}, up[kLaneNumbers] = {};
-    if (a.wide) load_gates(from, in, col, gate, up);
-    else load_apart(from, in, at, gate, up);
+    if (a.wide)
+        load_gates(from, in, col, gate, up);
+    else
+        load_apart(from, in, at, gate, up);
     add_bias(from, bias, col, at.apart, at.left, gate, up);
     activate_any(from, gate, up);
     if (from.row_weights.set()) {
@@ -97,7 +101,7 @@ Reason declines(const Context& context, const ActivateProblem& problem) {
 }
 
 void run(const Context& context, const ActivateProblem& problem, const Launch& call) {
-    launch_activate(context, problem.quantize.source.activated, problem.quantize.grouped, problem.out, call.stream);
+    launch_activate(context, problem.quantize.source.activated, problem.quantize.grouped, problem.out, call);
 }
 
 void load(const Context&) { load_kernels(kernels); }
@@ -105,12 +109,12 @@ void load(const Context&) { load_kernels(kernels); }
 }  // namespace
 
 void launch_activate(const Context& context, const ActivatedMatrix& from, const GroupedRows& grouped, const PlainMatrix& out,
-                     void* stream) {
+                     const Launch& call) {
     const int64_t rows = out.matrices * out.rows;
     if (rows * out.cols == 0) return;
     const Arguments a{from, out, grouped, has_whole_gates(from, out.cols, kLaneNumbers) && is_wide(out)};
     const dim3 grid = grid_of_rows(ceil_div(out.cols, int64_t(kColumns)), ceil_div(rows, int64_t(kRows)));
-    launch(context, kernels, {from.in.format, out.format}, "activate", grid, stream, a);
+    launch(context, kernels, {from.in.format, out.format}, "activate", grid, call.stream, a, first_start(context, call));
 }
 
 const ActivateImplementation activate = {"activate", declines, nullptr, run, load};

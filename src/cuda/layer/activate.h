@@ -2,11 +2,12 @@
 #pragma once
 #include "core/context.h"
 #include "core/problem.h"
+#include "dispatch/implementation.h"
 
 namespace mxq::cuda {
 
 // Rows in no group are left as they are. `activate` loads the kernel.
 void launch_activate(const Context& context, const ActivatedMatrix& from, const GroupedRows& grouped, const PlainMatrix& out,
-                     void* stream);
+                     const Launch& call);
 
 }  // namespace mxq::cuda

@@ -54,7 +54,7 @@ void run_steps(const Context& context, const Launch& call, const Store& store) {
 
 void run(const Context& context, const ActivateProblem& problem, const Launch& call) {
     run_steps(context, call, [&](const PlainMatrix& numbers) {
-        launch_activate(context, problem.quantize.source.activated, problem.quantize.grouped, numbers, call.stream);
+        launch_activate(context, problem.quantize.source.activated, problem.quantize.grouped, numbers, call);
     });
 }
 

@@ -27,6 +27,7 @@
 #include "cuda/device.h"
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
+#include "cuda/memory/dependent_launch.cuh"
 #include "cuda/memory/elements.cuh"
 #include "cuda/memory/plain_elements.cuh"
 #include "cuda/memory/row_indices.cuh"
@@ -315,6 +316,7 @@ __global__ void __launch_bounds__(32 * warps, kResidentWarps<kind> / warps)
     __shared__ Tile kept;  // in shared memory, for the rare path, which indexes it
     const GemmProblem& p = args.problem;
     Tile tile;
+    wait_for_previous_kernel();
     if (!find_tile<grouped>(args, tile)) return;
     Consumer<kind, warps, promotes> consumer(args, tile);
     consumer.multiply(tile);
@@ -475,8 +477,9 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     const dim3 blocks(unsigned(line_tiles(p)), unsigned(row_tiles(p)));
     if (blocks.y == 0) return;
     if (!is_bf16(p.a)) widen(context, p, Side::A, rows, call.stream);
+    const Start start = is_bf16(p.a) ? first_start(context, call) : Start::AfterAll;
     const Key key{weights.kind, p.grouping == Grouping::Rows, warps_of_tile(context, p), has_promotions(p)};
-    launch(context, kernels, key, "mma_bf16_rows", blocks, call.stream, args);
+    launch(context, kernels, key, "mma_bf16_rows", blocks, call.stream, args, start);
 }
 
 void load(const Context& context) {
