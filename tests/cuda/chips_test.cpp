@@ -444,7 +444,7 @@ TEST_CASE("chips: who takes F16 with quantized weights") {
         p.groups.count = 3;
         CHECK(taker(90, newest, p) == many);
     }
-    CHECK(dense(90, fp8(MXQ_SCALING_128X128), 65) == portable);
+    CHECK(dense(90, fp8(MXQ_SCALING_128X128), 65) == "weights_sm90");
     CHECK(taker(90, newest, recorder::dense(of(mxfp4, f16, false))) == "nobody");
     CHECK(taker(90, newest, recorder::dense(of(f16, bf16(), false))) == "nobody");
     // The pass makes lines of whole 16 bytes of any others.
