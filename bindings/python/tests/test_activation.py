@@ -1,11 +1,14 @@
 """Activations and their gradients, against the same in numpy."""
 import numpy as np
 import pytest
-from test_arrays import numbers
 
 import mxq
 
 ROWS, WIDTH = 40, 64
+
+
+def numbers(shape, seed):
+    return np.random.default_rng(seed).standard_normal(shape).astype("float32")
 
 
 def sigmoid(x):
@@ -14,15 +17,15 @@ def sigmoid(x):
 
 @pytest.mark.parametrize("layout", ["gate_up", "up_gate", "interleaved_gate_up", "interleaved_up_gate"])
 def test_layouts_of_swiglu(layout):
-    x = numbers((ROWS, 2 * WIDTH), "float32", 1)
+    x = numbers((ROWS, 2 * WIDTH), 1)
     first, second = (x[:, 0::2], x[:, 1::2]) if layout.startswith("interleaved") else (x[:, :WIDTH], x[:, WIDTH:])
     gate, up = (second, first) if layout.endswith("up_gate") else (first, second)
     np.testing.assert_allclose(mxq.activate(x, gate_layout=layout), gate * sigmoid(gate) * up, rtol=1e-6, atol=1e-7)
 
 
 def test_the_clamped_form_with_bias_and_weights_of_rows():
-    x, bias = 8 * numbers((ROWS, 2 * WIDTH), "float32", 2), numbers((2 * WIDTH,), "float32", 3)
-    weights = numbers((ROWS,), "float32", 4)
+    x, bias = 8 * numbers((ROWS, 2 * WIDTH), 2), numbers((2 * WIDTH,), 3)
+    weights = numbers((ROWS,), 4)
     gate, up = np.minimum((x + bias)[:, 0::2], 7), np.clip((x + bias)[:, 1::2], -7, 7)
     right = gate * sigmoid(1.702 * gate) * (up + 1) * weights[:, None]
     got = mxq.activate(x, "swiglu_clamped", gate_layout="interleaved_gate_up", bias=bias, row_weights=weights)
@@ -31,7 +34,7 @@ def test_the_clamped_form_with_bias_and_weights_of_rows():
 
 @pytest.mark.parametrize("parts", ["rowwise", "columnwise", "both"])
 def test_a_quantized_result_has_the_bytes_of_quantize(parts):
-    x = numbers((ROWS, 2 * WIDTH), "float32", 5)
+    x = numbers((ROWS, 2 * WIDTH), 5)
     q = mxq.activate(x, "geglu_tanh", format="mxfp8_e4m3", parts=parts, groups=[10, 10, ROWS], scale_rounding="floor")
     same = mxq.quantize(mxq.activate(x, "geglu_tanh"), "mxfp8_e4m3", parts=parts, groups=[10, 10, ROWS], scale_rounding="floor")
     for name in ("rowwise", "columnwise") if parts == "both" else (parts,):
@@ -41,7 +44,7 @@ def test_a_quantized_result_has_the_bytes_of_quantize(parts):
 
 
 def test_groups_have_biases_and_rows_in_none_are_zero():
-    x, bias = numbers((ROWS, WIDTH), "float32", 6), numbers((2, WIDTH), "float32", 7)
+    x, bias = numbers((ROWS, WIDTH), 6), numbers((2, WIDTH), 7)
     got = mxq.activate(x, "squared_relu", bias=bias, groups=[10, 30])
     right = np.zeros_like(x)
     right[:10], right[10:30] = np.maximum(x[:10] + bias[0], 0) ** 2, np.maximum(x[10:30] + bias[1], 0) ** 2
@@ -49,8 +52,8 @@ def test_groups_have_biases_and_rows_in_none_are_zero():
 
 
 def test_gradients():
-    x, gradient = numbers((ROWS, 2 * WIDTH), "float32", 8), numbers((ROWS, WIDTH), "float32", 9)
-    weights = numbers((ROWS,), "float32", 10)
+    x, gradient = numbers((ROWS, 2 * WIDTH), 8), numbers((ROWS, WIDTH), 9)
+    weights = numbers((ROWS,), 10)
     gate, up = x[:, :WIDTH], x[:, WIDTH:]
     s, d = sigmoid(gate), gradient * weights[:, None]
     right = np.concatenate([d * up * s * (1 + gate * (1 - s)), d * gate * s], axis=1)
@@ -64,7 +67,7 @@ def test_gradients():
 
 
 def test_what_is_refused():
-    x = numbers((ROWS, 2 * WIDTH), "float32", 11)
+    x = numbers((ROWS, 2 * WIDTH), 11)
     with pytest.raises(mxq.Error, match="even number"):
         mxq.activate(x[:, 1:])
     with pytest.raises(mxq.Error, match="need a format"):
