@@ -3,6 +3,7 @@
 #include "../abi/says.h"
 #include "../oracle_groups.h"
 #include "../verbs/product.h"
+#include "../verbs/routing.h"
 #include "api/guard.h"
 #include "core/validate.h"
 
@@ -262,6 +263,43 @@ TEST_CASE("out of memory: every verb and query") {
 }
 
 // Of all calls, padding has the most buffers and a grouped product the most requirements.
+// The steps of a layer may have written its routing, but never its sums.
+TEST_CASE("out of memory: an expert layer, its routing and its sums") {
+    testing::Device device(MXQ_DEVICE_CPU, std::exchange(*testing::cpu_context(3).out(), nullptr));
+    quantize_once(device.context);
+    const auto choices = testing::draw_choices(40, 3, 4, testing::Draw::with_dropped, 1);
+    constexpr int64_t width = 64, inner = 96;
+    const testing::DeviceRouting routing(device, choices);
+    CHECK(fail_each_allocation([&] { return routing.route(); }, [&] { return routing.untouched(); }) >= 1);
+
+    const auto numbers = [](int64_t count, uint64_t seed) { return cases::plain_values(MXQ_FORMAT_BF16, cases::Values::normal, count, seed); };
+    const testing::Buffer x(device, numbers(40 * width, 2)), up(device, numbers(4 * 2 * inner * width, 3)), down(device, numbers(4 * width * inner, 4)),
+        rows(device, numbers(choices.rows() * width, 5)), sums(device, 40 * width * 4), added(device, 40 * width * 4), weights(device, 40 * 3 * 4);
+    const auto tensor = [](int32_t format, testing::Dims dims, const testing::Buffer& buffer) {
+        auto made = testing::make_tensor(format, dims);
+        ok(mxq_tensor_set_data(made, buffer.data(), buffer.bytes()));
+        return made;
+    };
+    const auto tx = tensor(MXQ_FORMAT_BF16, {std::nullopt, 40, width}, x), in = tensor(MXQ_FORMAT_BF16, {std::nullopt, choices.rows(), width}, rows),
+               gate_up = tensor(MXQ_FORMAT_BF16, {4, 2 * inner, width}, up), of_down = tensor(MXQ_FORMAT_BF16, {4, width, inner}, down),
+               out = tensor(MXQ_FORMAT_F32, {std::nullopt, 40, width}, sums), combined = tensor(MXQ_FORMAT_F32, {std::nullopt, 40, width}, added),
+               d_weights = tensor(MXQ_FORMAT_F32, {std::nullopt, 40, 3}, weights);
+    fail_each_allocation([&] { return mxq_combine(device.context, nullptr, routing.handle, in, nullptr, combined, nullptr, 0, nullptr); },
+                         [&] { return added.untouched(); });
+    fail_each_allocation([&] { return mxq_combine_backward(device.context, nullptr, routing.handle, tx, in, nullptr, d_weights, nullptr, 0, nullptr); },
+                         [&] { return weights.untouched(); });
+    testing::Handle<mxq_expert_layer_options, mxq_expert_layer_options_destroy> options;
+    ok(mxq_expert_layer_options_create(options.out()));
+    ok(mxq_expert_layer_options_set_row_format(options, MXQ_FORMAT_MXFP8_E4M3, 0));
+    CHECK(fail_each_allocation([&] { return mxq_expert_layer(device.context, options, tx, routing.handle, gate_up, of_down, out, nullptr, 0, nullptr); },
+                               [&] { return sums.untouched(); }) >= 3);
+    CHECK(!sums.untouched());
+    CHECK(fail_creation<mxq_plan>([&](mxq_plan** plan) { return mxq_expert_layer_query(device.context, options, tx, routing.handle, gate_up, of_down, out, plan); },
+                                  mxq_plan_destroy) >= 1);
+    CHECK(fail_creation<mxq_routing>([](mxq_routing** made) { return mxq_routing_create(3, 2, 4, made); }, mxq_routing_destroy) >= 1);
+    CHECK(fail_creation<mxq_expert_layer_options>(mxq_expert_layer_options_create, mxq_expert_layer_options_destroy) >= 1);
+}
+
 TEST_CASE("out of memory: validation allocates nothing") {
     uintptr_t next = 0;
     // NOLINTNEXTLINE(performance-no-int-to-ptr): only an address.
