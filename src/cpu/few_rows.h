@@ -8,12 +8,12 @@
 namespace mxq::cpu {
 
 // Products of so few rows, or fewer, are served by FewRowsKernels, which decode B for up to kPassRows rows at a time.
-constexpr int64_t kFewRows = 2 * kPassRows;
+constexpr int64_t kFewRows = 4 * kPassRows;
 
 // Holds what a task works in; it is part of a worker's scratch.
 struct alignas(64) FewRowsScratch {
     static constexpr int64_t row_floats = 64 << 10, most_columns = 512, most_columns_of_many = 256;
-    static constexpr int64_t depth = 4 * kGemmDepth;  // of a block that is multiplied again
+    static constexpr int64_t depth = 2 * kGemmDepth;  // of a block that is multiplied again
 
     float* rows() { return memory; }                // as fp32, which may be packed in place
     float* lanes() { return memory + row_floats; }  // sums of lanes
