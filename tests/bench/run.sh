@@ -28,6 +28,7 @@ check "every format and option" rows 111 --suite formats --shape 64x128
 check "groups" rows 8 --suite groups --shape 70x64
 check "products of every pair" rows 14 --suite gemm --size 32x64x128 --peer none
 check "products of few rows" rows 22 --suite few_rows --size 3x64x128
+check "products of any number of rows" rows 7 --suite rows --size 3x64x128
 check "shares against size" rows 36 --suite sizes --shape 64x128,128x128,256x128
 check "the host's cost of every verb" rows 10 --suite host
 check "weights that rotate" rows 2 --verb gemm,grouped_gemm --size 32x64x96 --rotate

@@ -115,6 +115,14 @@ const SuiteLine lines[] = {
     {"few_rows", "cpu",
      "--rotate --verb grouped_gemm --groups 4 --a bf16 --b mxfp4,mxfp8_e4m3 --size 4x4096x4096,64x4096x4096"},
 
+    // Rates of one to many rows, dense and as rows of 32 groups on average: no more rows should take them down.
+    {"rows", "cpu",
+     "--rotate --verb gemm --a bf16 --b mxfp4,nvfp4,mxfp8_e4m3,fp8_e4m3:128x128,bf16 --size 1x4096x4096,4x4096x4096,16x4096x4096,"
+     "33x4096x4096,64x4096x4096,65x4096x4096,128x4096x4096,256x4096x4096,1024x4096x4096,4096x4096x4096"},
+    {"rows", "cpu",
+     "--rotate --verb grouped_gemm --groups 32 --a bf16 --b mxfp4,mxfp8_e4m3 --size 32x2880x2880,128x2880x2880,512x2880x2880,"
+     "1024x2880x2880,2048x2880x2880,4096x2880x2880,16384x2880x2880"},
+
     // MX operands rebased to FP8, beside BF16 by the same cuBLASLt. Weights in 128x128 are kept so: no pass over them.
     {"rebase", "cuda",
      "--verb gemm --implementation cublaslt_rebase --peer bf16 --size " MXQ_BENCH_EXPERTS
