@@ -2,7 +2,7 @@
 //
 //     shared       64 codes of a line
 //     registers    16 or 32 of them as BF16, a turn: decoded while the tensor cores multiply the turn before
-//     fp32         sums of a block, 128 codes, which meet their scale on their way to the totals
+//     fp32         sums of a block of 128 codes, multiplied by its scale as they are added to the totals
 //
 // Each of two warpgroups has 64 of the tile's lines and all of its tokens. A code, moved to where BF16 has sign, exponent
 // and mantissa, is 2^120 too small. NaN is the largest number then; the sums of lines that have met it are made again.

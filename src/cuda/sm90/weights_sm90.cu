@@ -1,16 +1,15 @@
-// weights_sm90: products of activations with quantized weights on Hopper that decodes weights in registers, dense or grouped.
-// Now: FP8 weights with an fp32 scale for every 128 codes, beside what is BF16 or becomes so; other weights are to follow.
+// weights_sm90: products of activations with weights that are decoded in registers on Hopper, dense or grouped. Weights are FP8
+// with an fp32 scale for every 128 codes. A is BF16, or a pass makes it so.
 //
-// The product is made transposed, so that weights are the operand that the tensor cores read from registers. A CTA of 384
-// threads stays on its SM and takes tiles of 128 lines of weights and 32, 64 or 128 tokens (weights_tiles.cuh):
+// Computes the product transposed: weights are the operand that the tensor cores read from registers. A persistent CTA of 384
+// threads takes tiles of 128 rows of weights and 32, 64 or 128 tokens (weights_tiles.cuh):
 //
 //     warps 0..2           load tokens and codes, find tiles, load scales (weights_producer.cuh)
-//     warps 4..7, 8..11    64 lines and all tokens each: decode, multiply, add sums under their scales (weights_blocks.cuh), and
+//     warps 4..7, 8..11    64 rows and all tokens each: decode, multiply, promote sums by their scales (weights_blocks.cuh), and
 //                          write D (weights_output.cuh)
 //
-// Two CTAs with tiles of up to 64 tokens run on an SM. Where tiles are few, the CTAs of a cluster share the contraction of one.
-// Weights are read once for each tile of tokens, tokens once for each 128 lines, and no pass writes anything but an A that is
-// not BF16.
+// Two CTAs with tiles of up to 64 tokens run on an SM. Where tiles are few, the CTAs of a cluster split the contraction of one.
+// Reads weights once for each tile of tokens, and tokens once for each 128 rows of weights.
 #include "cuda/device.h"
 #include "cuda/implementations.h"
 #include "cuda/launch.h"

@@ -22,7 +22,7 @@ constexpr int kTokenBytes = 128, kLineBytes = 64;  // of a step
 constexpr int kConsumerWarps = bf16::kConsumerWarps, kThreads = 3 * kWarpgroup;
 constexpr int kSlots = 2;
 
-// Multiplies scales of 128, and divides sums on their way to D: BF16 has a range that leaves totals subnormal under small
+// Multiplies scales of 128, and divides sums as D is written: the range of BF16 would leave totals subnormal under small
 // scales. Totals that it takes out of range are made again.
 constexpr float kLift = 0x1p64f, kUnlift = 0x1p-64f;
 
@@ -59,7 +59,7 @@ struct Shared {
     static constexpr int kStages = fitting < 8 ? fitting : 8;
     Stage<tokens> stages[kStages];
     alignas(128) bf16::OutOfWarps out;
-    uint32_t scales[kStages][kTileLines];  // of a block, beside its first step
+    uint32_t scales[kStages][kTileLines];  // of a block, with its first step
     Tile tiles[kSlots];
     Barrier full[kStages], free[kStages], tile_full[kSlots], tile_free[kSlots];
 };
