@@ -250,7 +250,8 @@ bool has_rows_for_wgmma_blocks(const GemmProblem& p) {
     return p.grouping == Grouping::Rows ? p.m > 24 * int64_t(std::max(p.groups.count, 1)) : p.m > 48;
 }
 
-// Returns whether weights_sm90, which decodes FP8 weights in registers, takes the place of both. An H200, rows of groups in all:
+// Returns whether weights_sm90, which decodes FP8 weights in registers, takes the place of both. An H200, rows of groups in
+// all, 2026-11-29, before a warp of its own loaded scales:
 //
 //     mma_bf16_rows (m), wgmma_blocks_sm90 (w) | weights_sm90     8 rows     16           64          256         1024 rows
 //     BF16 with FP8 128x128, (4096,4096)                          9.8m |     17.4m | 15   55w | 18    55w | 28    93w | 89
