@@ -12,15 +12,12 @@ namespace {
 
 constexpr int kBf16Bits = 8;
 
-// Returns how products with plain numbers are made. Those with F16 numbers are exact if they have few enough bits. BF16
-// numbers may be so small or large that products are not, for which each row of B is looked at: that pays without a
-// multiply-add with one rounding, and for dot products from six rows on.
+// Returns how products with plain numbers are made. BF16 numbers may be so small or large that products are not exact. Each
+// row of B is looked at for that, which pays for dot products from six rows on.
 Products products_of_plain(const QuantizedPart& a, const QuantizedPart& b, int64_t row_count,
                            const FewRowsKernels& kernels) {
     const bool can_be_exact = b.element == Element::Bf16 && significant_bits(a) <= significant_bits(b);
-    if (can_be_exact && kernels.packs_dots && row_count > 5) return Products::dots;
-    const bool is_exact = can_be_exact || (b.element == Element::F16 && are_exact(a, b));
-    return is_exact && !kernels.fuses ? Products::exact : Products::fused;
+    return can_be_exact && kernels.packs_dots && row_count > 5 ? Products::dots : Products::fused;
 }
 
 // Returns how products are made with rows that are not extreme.
@@ -56,6 +53,13 @@ bool FewRows::takes(const OperandLines& a, const OperandLines& b, int64_t k) {
     constexpr int64_t is_short = 16;  // for roundings by factors: see gemm_kernels.cpp
     const bool has_exact_factors = b.part.scale_type == ScaleType::None || b.part.scale_type == ScaleType::E8M0;
     return a.count <= kFewRows && !a.part.across && !b.part.across && (has_exact_factors || k > is_short);
+}
+
+// AVX-512 decodes weights in registers at more than the rate of the blocked product. Short contractions end too soon.
+int64_t FewRows::rows_of_cut(const FewRowsKernels& kernels, const OperandLines& a, const OperandLines& b, int64_t k) {
+    constexpr int64_t shortest = 512;
+    if (!kernels.cuts_rows || a.count <= kFewRows || a.part.across || b.part.across || k < shortest) return a.count;
+    return ceil_div(a.count, ceil_div(a.count, kFewRows));
 }
 
 // Rows that take several passes are prepared anew for each task, so a task has as many rows of B as there is room for, whose

@@ -349,6 +349,12 @@ constexpr bool kPacksDots = true;
 constexpr bool kPacksDots = false;
 #endif
 
-const FewRowsKernels MXQ_TABLE(MXQ_ISA) = {kPacksDots, true, kRegisterRows, prepare, multiply};
+#if defined(__AVX512F__)
+constexpr bool kCutsRows = true;
+#else
+constexpr bool kCutsRows = false;
+#endif
+
+const FewRowsKernels MXQ_TABLE(MXQ_ISA) = {kPacksDots, kCutsRows, kRegisterRows, prepare, multiply};
 
 }  // namespace mxq::cpu

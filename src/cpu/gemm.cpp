@@ -71,13 +71,19 @@ bool changes_d(const GemmProblem& problem, const Product& p) {
     return p.a.count > 0 && p.b.count > 0 && !problem.leaves_d(p.k);
 }
 
-// Returns the products that change D. `has_kernels` tells that there are kernels for few rows.
-std::vector<Product> products_of(const GemmProblem& problem, const std::vector<Group>& groups, bool has_kernels) {
+// Returns the products that change D. `kernels`: those for few rows, NULL where there are none.
+std::vector<Product> products_of(const GemmProblem& problem, const std::vector<Group>& groups, const FewRowsKernels* kernels) {
     std::vector<Product> products;
-    const auto add = [&](Product p) {
+    const auto add = [&](const Product& p) {
         if (!changes_d(problem, p)) return;
-        p.has_few_rows = has_kernels && FewRows::takes(p.a, p.b, p.k);
-        products.push_back(p);
+        const int64_t rows = kernels ? FewRows::rows_of_cut(*kernels, p.a, p.b, p.k) : p.a.count;
+        for (int64_t row = 0; row < p.a.count; row += rows) {
+            Product some = p;
+            some.a = p.a.some(row, std::min(rows, p.a.count - row));
+            some.d_row += row;
+            some.has_few_rows = kernels && FewRows::takes(some.a, some.b, some.k);
+            products.push_back(some);
+        }
     };
     if (problem.grouping == Grouping::None) {
         add({matrix_of(problem.a, 0), matrix_of(problem.b, 0), problem.k, 0});
@@ -339,7 +345,7 @@ void run(const Context& context, const GemmProblem& problem, const Launch&) {
     require_decodable(problem.a, grouped, "a");
     require_decodable(problem.b, problem.grouping == Grouping::Contraction ? grouped : GroupedRows{}, "b");
     const Engine& engine = *context.cpu;
-    std::vector<Product> products = products_of(problem, groups, engine.few_rows_kernels() != nullptr);
+    std::vector<Product> products = products_of(problem, groups, engine.few_rows_kernels());
     if (products.empty()) return clear_padding(problem, groups);
     ThreadPool& pool = engine.pool();
     const int64_t threads = useful_threads(products, problem.n, pool.threads());

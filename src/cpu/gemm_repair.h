@@ -12,11 +12,6 @@ int significant_bits(const QuantizedPart& part);
 // Returns how many significant bits codes have without any scale.
 int code_bits(const QuantizedPart& part);
 
-// Returns whether every product of values in range is exact.
-inline bool are_exact(const QuantizedPart& a, const QuantizedPart& b) {
-    return significant_bits(a) + significant_bits(b) <= 24;
-}
-
 // Returns whether the sum of an extreme K-major row is so small that it is made again. At 2^-90 and above the bound's (L +
 // 1) 2^-24 |a||b| covers the roundings at 2^-150 of any length L of the contraction.
 constexpr float kTinySum = 0x1p-90f;
