@@ -227,12 +227,13 @@ struct DecodedPiece {
             return pairs_[step];
     }
 
+    static constexpr __mmask32 kUpperHalves = 0xAAAAAAAA;
+
     // A code of four bits picks a BF16 number to the upper half of each lane and zeros to the lower one, or an fp32 number,
     // by the same bits: two operations, where picking a pair and taking it apart are three.
     MXQ_HD Lanes upper(int step) const {
-        constexpr __mmask32 uppers = 0xAAAAAAAA;
         if constexpr (E::bits == 4)
-            return as_lanes(_mm512_maskz_permutexvar_epi16(uppers, index(step), half_of(kBf16Table<E>.words, 0)));
+            return as_lanes(_mm512_maskz_permutexvar_epi16(kUpperHalves, index(step), half_of(kBf16Table<E>.words, 0)));
         else
             return as_lanes(upper_of(pairs_[step]));
     }
