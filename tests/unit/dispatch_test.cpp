@@ -246,7 +246,8 @@ TEST_CASE("dispatch: every verb has its list, the CPU last") {
         CHECK(row.implementations.back() == "cpu");
     }
     CHECK(verbs == std::vector<std::string>{"quantize", "requantize", "dequantize", "convert", "amax", "swizzle_scales",
-                                            "unswizzle_scales", "pad_groups", "unpad_groups", "gemm", "grouped_gemm"});
+                                            "unswizzle_scales", "pad_groups", "unpad_groups", "gemm", "grouped_gemm", "route",
+                                            "combine", "combine_backward", "activate", "activate_backward"});
 }
 
 TEST_CASE("dispatch: a workspace is there, large enough and aligned") {
