@@ -1051,8 +1051,10 @@ struct local_experts {
 
 // The arrays that another library computed. Row weights may be left out.
 struct computed_routing {
-    memory_of<const int32_t> ends, row_tokens, choice_rows;
-    memory_of<const float> row_weights;
+    memory_of<const int32_t> ends;         // of each expert of this rank
+    memory_of<const int32_t> row_tokens;   // the token of each row
+    memory_of<const int32_t> choice_rows;  // the row of each choice
+    memory_of<const float> row_weights;    // the weight of each row
 };
 
 class routing : public detail::handle<mxq_routing, mxq_routing_destroy> {
