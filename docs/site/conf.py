@@ -11,7 +11,7 @@ version = release
 
 extensions = ["myst_parser", "breathe"]
 root_doc = "index"
-include_patterns = ["*.md", "docs/*.md", "bindings/*/README.md", "src/README.md", "src/**/README.md", "tests/**/README.md"]
+include_patterns = ["*.md", "docs/*.md", "bindings/*/README.md", "src/README.md", "src/**/README.md", "tests/README.md", "tests/**/README.md"]
 
 # Headings have the anchors that a forge gives them. A link or an anchor that does not exist is a warning, and warnings are errors.
 myst_heading_anchors = 4

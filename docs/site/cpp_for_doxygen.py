@@ -124,6 +124,8 @@ def main(path: str) -> None:
     print("/** The library for C++. */\nnamespace mxq {")
     group = ""
     for item in everything:
+        if re.match(r"(inline )?tensor& tensor::", item.code):
+            continue  # a member that its class has declared
         name = re.sub("[^a-z]+", "_", f"cpp {'' if is_type(item) else 'functions of '}{item.section}".lower())
         if name != group:
             print(("/** @} */\n" if group else "") + f"/** \\defgroup {name} {item.section}\n@{{\n*/")
