@@ -923,8 +923,8 @@ MXQ_API mxq_status mxq_grouped_gemm_query(mxq_context* context, const mxq_gemm_o
 
 /* ---- Activations -------------------------------------------------------------------------------------------------- */
 
-/* What stands between the two products of a feed-forward layer. g is the gate and u is `up`, each with its bias; sigmoid(x) is
- * 1 / (1 + e^-x). docs/numerics.md has each step and what NaN, infinities and -0 give. Since 0.3. */
+/* Names the activation between the two products of a feed-forward layer. g is the gate and u is `up`, each with its bias;
+ * sigmoid(x) is 1 / (1 + e^-x). docs/numerics.md has each step and what NaN, infinities and -0 give. Since 0.3. */
 typedef int32_t mxq_activation;
 
 #define MXQ_ACTIVATION_SWIGLU 1         /* default: g sigmoid(g) u. Since 0.3 */
@@ -1092,7 +1092,7 @@ MXQ_API mxq_status mxq_routing_required_bytes(const mxq_routing* routing, uint64
  * 4. A CPU context writes 0. NULL with 0 (default): not wanted. Since 0.3. */
 MXQ_API mxq_status mxq_routing_set_dropped(mxq_routing* routing, int32_t* dropped, uint64_t bytes);
 
-/* What another library computed, in the form of mxq_route, which then refuses the routing. Each `bytes` is exactly the size
+/* Sets arrays that another library computed as mxq_route would, which then refuses the routing. Each `bytes` is exactly the size
  * of its array; row_weights may be NULL with 0. On CUDA, numbers out of range count as -1; a CPU context refuses them. NULL
  * everywhere clears them. It replaces mxq_routing_set_memory. Since 0.3. */
 MXQ_API mxq_status mxq_routing_set_computed(mxq_routing* routing, const int32_t* ends, uint64_t end_bytes,
@@ -1137,7 +1137,7 @@ MXQ_API mxq_status mxq_route_query(mxq_context* context, const mxq_quantize_opti
 MXQ_API mxq_status mxq_tensor_set_row_indices(mxq_tensor* tensor, const void* indices, uint64_t bytes, mxq_type type,
                                               int64_t source_rows);
 
-/* What was set; *type is 0 where rows are not by index. Since 0.3. */
+/* Returns the indices that were set; *type is 0 where rows are not by index. Since 0.3. */
 MXQ_API mxq_status mxq_tensor_get_row_indices(const mxq_tensor* tensor, const void** indices, uint64_t* bytes, mxq_type* type,
                                               int64_t* source_rows);
 
@@ -1204,7 +1204,7 @@ MXQ_API mxq_status mxq_expert_layer_options_set_row_format(mxq_expert_layer_opti
 MXQ_API mxq_status mxq_expert_layer_options_set_quantize_options(mxq_expert_layer_options* options,
                                                                  const mxq_quantize_options* quantize);
 
-/* What numbers between the steps are rounded to: the first product, a plain activation and the second product.
+/* Sets the format of numbers between the steps: the first product, a plain activation and the second product.
  * MXQ_FORMAT_BF16 (default), F16 or F32. Since 0.3. */
 MXQ_API mxq_status mxq_expert_layer_options_set_inner_format(mxq_expert_layer_options* options, mxq_format format);
 
@@ -1215,7 +1215,7 @@ MXQ_API mxq_status mxq_expert_layer_options_set_gate_up_bias(mxq_expert_layer_op
 MXQ_API mxq_status mxq_expert_layer_options_set_down_bias(mxq_expert_layer_options* options, mxq_format format,
                                                           const void* bias, uint64_t bytes);
 
-/* What the sum of each token starts at, a plain tensor of out's shape, such as the output of a shared expert. The
+/* Sets what the sum of each token starts at: a plain tensor of out's shape, such as the output of a shared expert. The
  * descriptor is copied. NULL (default): 0. Since 0.3. */
 MXQ_API mxq_status mxq_expert_layer_options_set_residual(mxq_expert_layer_options* options, const mxq_tensor* residual);
 

@@ -217,8 +217,8 @@ const MXQ_BOUND_REBASED = mxq_bound(3)
 const MXQ_BOUND_REBASED_GUARDED = mxq_bound(4)
 # products of two codes are exact; not measured: how FP8 and FP4 tensor cores sum
 const MXQ_BOUND_BLACKWELL_TENSOR_CORES = mxq_bound(5)
-# What stands between the two products of a feed-forward layer. g is the gate and u is `up`, each with its bias; sigmoid(x) is
-# 1 / (1 + e^-x). docs/numerics.md has each step and what NaN, infinities and -0 give. Since 0.3.
+# Names the activation between the two products of a feed-forward layer. g is the gate and u is `up`, each with its bias;
+# sigmoid(x) is 1 / (1 + e^-x). docs/numerics.md has each step and what NaN, infinities and -0 give. Since 0.3.
 const mxq_activation = Int32
 # default: g sigmoid(g) u. Since 0.3
 const MXQ_ACTIVATION_SWIGLU = mxq_activation(1)
@@ -1394,7 +1394,7 @@ Where mxq_route writes how many ids were out of range and not -1, one int32 in m
 mxq_routing_set_dropped(routing, dropped, bytes) = @ccall libmxq.mxq_routing_set_dropped(routing::Ptr{mxq_routing}, dropped::Ptr{Int32}, bytes::UInt64)::mxq_status
 
 @doc raw"""
-What another library computed, in the form of mxq_route, which then refuses the routing. Each `bytes` is exactly the size
+Sets arrays that another library computed as mxq_route would, which then refuses the routing. Each `bytes` is exactly the size
 of its array; row_weights may be NULL with 0. On CUDA, numbers out of range count as -1; a CPU context refuses them. NULL
 everywhere clears them. It replaces mxq_routing_set_memory. Since 0.3.
 """
@@ -1477,7 +1477,7 @@ more launch (mxq_plan_reason says so). NULL with 0 bytes, type 0 and 0 rows clea
 mxq_tensor_set_row_indices(tensor, indices, bytes, kind, source_rows) = @ccall libmxq.mxq_tensor_set_row_indices(tensor::Ptr{mxq_tensor}, indices::Ptr{Cvoid}, bytes::UInt64, kind::mxq_type, source_rows::Int64)::mxq_status
 
 @doc raw"""
-What was set; *type is 0 where rows are not by index. Since 0.3.
+Returns the indices that were set; *type is 0 where rows are not by index. Since 0.3.
 """
 mxq_tensor_get_row_indices(tensor, indices, bytes, kind, source_rows) = @ccall libmxq.mxq_tensor_get_row_indices(tensor::Ptr{mxq_tensor}, indices::Ptr{Ptr{Cvoid}}, bytes::Ptr{UInt64}, kind::Ptr{mxq_type}, source_rows::Ptr{Int64})::mxq_status
 
@@ -1555,7 +1555,7 @@ defaults of mxq_quantize. Since 0.3.
 mxq_expert_layer_options_set_quantize_options(options, quantize) = @ccall libmxq.mxq_expert_layer_options_set_quantize_options(options::Ptr{mxq_expert_layer_options}, quantize::Ptr{mxq_quantize_options})::mxq_status
 
 @doc raw"""
-What numbers between the steps are rounded to: the first product, a plain activation and the second product.
+Sets the format of numbers between the steps: the first product, a plain activation and the second product.
 MXQ_FORMAT_BF16 (default), F16 or F32. Since 0.3.
 """
 mxq_expert_layer_options_set_inner_format(options, format) = @ccall libmxq.mxq_expert_layer_options_set_inner_format(options::Ptr{mxq_expert_layer_options}, format::mxq_format)::mxq_status
@@ -1572,7 +1572,7 @@ See `mxq_expert_layer_options_set_gate_up_bias`.
 mxq_expert_layer_options_set_down_bias(options, format, bias, bytes) = @ccall libmxq.mxq_expert_layer_options_set_down_bias(options::Ptr{mxq_expert_layer_options}, format::mxq_format, bias::Ptr{Cvoid}, bytes::UInt64)::mxq_status
 
 @doc raw"""
-What the sum of each token starts at, a plain tensor of out's shape, such as the output of a shared expert. The
+Sets what the sum of each token starts at: a plain tensor of out's shape, such as the output of a shared expert. The
 descriptor is copied. NULL (default): 0. Since 0.3.
 """
 mxq_expert_layer_options_set_residual(options, residual) = @ccall libmxq.mxq_expert_layer_options_set_residual(options::Ptr{mxq_expert_layer_options}, residual::Ptr{mxq_tensor})::mxq_status

@@ -34,7 +34,7 @@ class Quantized:
     """A descriptor of libmxq with the memory of its rowwise part: codes and scales as bytes, the amax of NVFP4."""
 
     def __init__(self, library, format, shape, scaling=None, ends=None, memory=None):
-        self.library, self.format, self.shape, self.scaling, self.ends = library, format, shape, scaling, ends
+        self.mxq, self.format, self.shape, self.scaling, self.ends = library, format, shape, scaling, ends
         self.handle = library._create(format, shape)
         if scaling:
             library.call("mxq_tensor_set_scaling", self.handle, library.constant("SCALING_" + scaling))
@@ -55,7 +55,7 @@ class Quantized:
     def copy(self):
         """The same numbers at other addresses."""
         memory = self.codes.clone(), self.scales.clone(), self.amax
-        return Quantized(self.library, self.format, self.shape, self.scaling, self.ends, memory)
+        return Quantized(self.mxq, self.format, self.shape, self.scaling, self.ends, memory)
 
     def of(self, library):
         """The descriptor that another library has of the same memory."""
@@ -96,7 +96,7 @@ class Operands:
     """The operands of a case in `variants` copies at other addresses, so that repeated calls do not find them in the L2."""
 
     def __init__(self, library, case, variants):
-        self.case, self.library = case, library
+        self.case = case
         shape = (case.experts, case.n, case.k) if case.experts else (case.n, case.k)
         weights = torch.empty(shape, device="cuda", dtype=torch.bfloat16).normal_(std=0.02)
         self.weights = [quantize(library, weights, case.weights, FORMATS[case.weights][2])]

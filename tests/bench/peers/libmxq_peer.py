@@ -5,7 +5,7 @@ NAME = "libmxq"
 
 class Peer:
     def __init__(self, library):
-        self.library, self.version, self.implementation = library, library.functions.mxq_version_string().decode(), ""
+        self.mxq, self.version, self.implementation = library, library.functions.mxq_version_string().decode(), ""
 
     def takes(self, case):
         return True
@@ -15,8 +15,8 @@ class Peer:
         calls = []
         for x, w, ends in zip(operands.activations, operands.weights, operands.ends):
             out = operands.output()
-            a = None if operands.case.activations == "BF16" else x.of(self.library)
-            b, left = w.of(self.library), self.library.plain(x, ends) if a is None else None
-            run, self.implementation = self.library.verb(verb, None, left or a.handle, b.handle, self.library.plain(out))
+            a = None if operands.case.activations == "BF16" else x.of(self.mxq)
+            b, left = w.of(self.mxq), self.mxq.plain(x, ends) if a is None else None
+            run, self.implementation = self.mxq.verb(verb, None, left or a.handle, b.handle, self.mxq.plain(out))
             calls.append(lambda run=run, out=out, keep=(a, b, x): (run(), out)[1])
         return calls

@@ -91,7 +91,7 @@ def cases(arguments):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("library", nargs="+")
+    parser.add_argument("libraries", metavar="LIBRARY", nargs="+")
     parser.add_argument("--weights", default="MXFP4")
     parser.add_argument("--activations", default="BF16")
     parser.add_argument("--shape", default="4096x4096")
@@ -106,7 +106,7 @@ def main():
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("products.py: no CUDA device")
-    libraries = [Library(path) for path in arguments.library]
+    libraries = [Library(path) for path in arguments.libraries]
     others, missing = load_peers(arguments.peers.split(",") if arguments.peers else [])
     names = ["libmxq"] if len(libraries) == 1 else [f"libmxq {number + 1}" for number in range(len(libraries))]
     peers = {name: Libmxq(library) for name, library in zip(names, libraries)} | others

@@ -1104,7 +1104,7 @@ PROTOTYPES = {
     # 4. A CPU context writes 0. NULL with 0 (default): not wanted. Since 0.3.
     # mxq_routing_set_dropped(routing, dropped, bytes)
     "mxq_routing_set_dropped": (c_int32, [c_void_p, POINTER(c_int32), c_uint64]),
-    # What another library computed, in the form of mxq_route, which then refuses the routing. Each `bytes` is exactly the size
+    # Sets arrays that another library computed as mxq_route would, which then refuses the routing. Each `bytes` is exactly the size
     # of its array; row_weights may be NULL with 0. On CUDA, numbers out of range count as -1; a CPU context refuses them. NULL
     # everywhere clears them. It replaces mxq_routing_set_memory. Since 0.3.
     # mxq_routing_set_computed(routing, ends, end_bytes, row_tokens, row_token_bytes, choice_rows, choice_row_bytes, row_weights, row_weight_bytes)
@@ -1159,7 +1159,7 @@ PROTOTYPES = {
     # 2-D tensors only. Since 0.3.
     # mxq_tensor_set_row_indices(tensor, indices, bytes, type, source_rows)
     "mxq_tensor_set_row_indices": (c_int32, [c_void_p, c_void_p, c_uint64, c_int32, c_int64]),
-    # What was set; *type is 0 where rows are not by index. Since 0.3.
+    # Returns the indices that were set; *type is 0 where rows are not by index. Since 0.3.
     # mxq_tensor_get_row_indices(tensor, indices, bytes, type, source_rows)
     "mxq_tensor_get_row_indices": (c_int32, [c_void_p, POINTER(c_void_p), POINTER(c_uint64), POINTER(c_int32), POINTER(c_int64)]),
     # Give a matrix of T * k rows the groups of a routing: its ends, for each expert of this rank. mxq_tensor_set_routing_rows
@@ -1213,7 +1213,7 @@ PROTOTYPES = {
     # defaults of mxq_quantize. Since 0.3.
     # mxq_expert_layer_options_set_quantize_options(options, quantize)
     "mxq_expert_layer_options_set_quantize_options": (c_int32, [c_void_p, c_void_p]),
-    # What numbers between the steps are rounded to: the first product, a plain activation and the second product.
+    # Sets the format of numbers between the steps: the first product, a plain activation and the second product.
     # MXQ_FORMAT_BF16 (default), F16 or F32. Since 0.3.
     # mxq_expert_layer_options_set_inner_format(options, format)
     "mxq_expert_layer_options_set_inner_format": (c_int32, [c_void_p, c_int32]),
@@ -1224,7 +1224,7 @@ PROTOTYPES = {
     # See mxq_expert_layer_options_set_gate_up_bias.
     # mxq_expert_layer_options_set_down_bias(options, format, bias, bytes)
     "mxq_expert_layer_options_set_down_bias": (c_int32, [c_void_p, c_int32, c_void_p, c_uint64]),
-    # What the sum of each token starts at, a plain tensor of out's shape, such as the output of a shared expert. The
+    # Sets what the sum of each token starts at: a plain tensor of out's shape, such as the output of a shared expert. The
     # descriptor is copied. NULL (default): 0. Since 0.3.
     # mxq_expert_layer_options_set_residual(options, residual)
     "mxq_expert_layer_options_set_residual": (c_int32, [c_void_p, c_void_p]),

@@ -257,8 +257,8 @@ pub const MXQ_BOUND_REBASED: mxq_bound = 3;
 pub const MXQ_BOUND_REBASED_GUARDED: mxq_bound = 4;
 /// products of two codes are exact; not measured: how FP8 and FP4 tensor cores sum
 pub const MXQ_BOUND_BLACKWELL_TENSOR_CORES: mxq_bound = 5;
-/// What stands between the two products of a feed-forward layer. g is the gate and u is `up`, each with its bias; sigmoid(x) is
-/// 1 / (1 + e^-x). docs/numerics.md has each step and what NaN, infinities and -0 give. Since 0.3.
+/// Names the activation between the two products of a feed-forward layer. g is the gate and u is `up`, each with its bias;
+/// sigmoid(x) is 1 / (1 + e^-x). docs/numerics.md has each step and what NaN, infinities and -0 give. Since 0.3.
 pub type mxq_activation = i32;
 /// default: g sigmoid(g) u. Since 0.3
 pub const MXQ_ACTIVATION_SWIGLU: mxq_activation = 1;
@@ -952,7 +952,7 @@ extern "C" {
     /// Where mxq\_route writes how many ids were out of range and not -1, one int32 in memory of the context's device; `bytes` is
     /// 4. A CPU context writes 0. NULL with 0 (default): not wanted. Since 0.3.
     pub fn mxq_routing_set_dropped(routing: *mut mxq_routing, dropped: *mut i32, bytes: u64) -> mxq_status;
-    /// What another library computed, in the form of mxq\_route, which then refuses the routing. Each `bytes` is exactly the size
+    /// Sets arrays that another library computed as mxq\_route would, which then refuses the routing. Each `bytes` is exactly the size
     /// of its array; row\_weights may be NULL with 0. On CUDA, numbers out of range count as -1; a CPU context refuses them. NULL
     /// everywhere clears them. It replaces mxq\_routing\_set\_memory. Since 0.3.
     pub fn mxq_routing_set_computed(routing: *mut mxq_routing, ends: *const i32, end_bytes: u64, row_tokens: *const i32, row_token_bytes: u64, choice_rows: *const i32, choice_row_bytes: u64, row_weights: *const f32, row_weight_bytes: u64) -> mxq_status;
@@ -993,7 +993,7 @@ extern "C" {
     /// more launch (mxq\_plan\_reason says so). NULL with 0 bytes, type 0 and 0 rows clears them; NULL with a type serves queries.
     /// 2-D tensors only. Since 0.3.
     pub fn mxq_tensor_set_row_indices(tensor: *mut mxq_tensor, indices: *const c_void, bytes: u64, kind: mxq_type, source_rows: i64) -> mxq_status;
-    /// What was set; \*type is 0 where rows are not by index. Since 0.3.
+    /// Returns the indices that were set; \*type is 0 where rows are not by index. Since 0.3.
     pub fn mxq_tensor_get_row_indices(tensor: *const mxq_tensor, indices: *mut *const c_void, bytes: *mut u64, kind: *mut mxq_type, source_rows: *mut i64) -> mxq_status;
     /// Give a matrix of T \* k rows the groups of a routing: its ends, for each expert of this rank. mxq\_tensor\_set\_routing\_rows
     /// also makes its rows those of the tokens, by row\_tokens: the data of the plain tensor have T rows. The addresses that the
@@ -1037,7 +1037,7 @@ extern "C" {
     /// How these rows are quantized. An amax that is given, a source part and an implementation are refused. NULL (default): the
     /// defaults of mxq\_quantize. Since 0.3.
     pub fn mxq_expert_layer_options_set_quantize_options(options: *mut mxq_expert_layer_options, quantize: *const mxq_quantize_options) -> mxq_status;
-    /// What numbers between the steps are rounded to: the first product, a plain activation and the second product.
+    /// Sets the format of numbers between the steps: the first product, a plain activation and the second product.
     /// MXQ\_FORMAT\_BF16 (default), F16 or F32. Since 0.3.
     pub fn mxq_expert_layer_options_set_inner_format(options: *mut mxq_expert_layer_options, format: mxq_format) -> mxq_status;
     /// The bias of a product, (experts of this rank, its columns), added in fp32 before the product is rounded: as
@@ -1045,7 +1045,7 @@ extern "C" {
     pub fn mxq_expert_layer_options_set_gate_up_bias(options: *mut mxq_expert_layer_options, format: mxq_format, bias: *const c_void, bytes: u64) -> mxq_status;
     /// See [`mxq_expert_layer_options_set_gate_up_bias`].
     pub fn mxq_expert_layer_options_set_down_bias(options: *mut mxq_expert_layer_options, format: mxq_format, bias: *const c_void, bytes: u64) -> mxq_status;
-    /// What the sum of each token starts at, a plain tensor of out's shape, such as the output of a shared expert. The
+    /// Sets what the sum of each token starts at: a plain tensor of out's shape, such as the output of a shared expert. The
     /// descriptor is copied. NULL (default): 0. Since 0.3.
     pub fn mxq_expert_layer_options_set_residual(options: *mut mxq_expert_layer_options, residual: *const mxq_tensor) -> mxq_status;
     /// 1: the weights of choices multiply the activation, before the second product, whose bias they then leave alone; 0

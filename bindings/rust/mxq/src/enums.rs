@@ -418,8 +418,8 @@ impl Bound {
     }
 }
 
-/// What stands between the two products of a feed-forward layer. g is the gate and u is `up`, each with its bias; sigmoid(x) is
-/// 1 / (1 + e^-x). docs/numerics.md has each step and what NaN, infinities and -0 give. Since 0.3.
+/// Names the activation between the two products of a feed-forward layer. g is the gate and u is `up`, each with its bias;
+/// sigmoid(x) is 1 / (1 + e^-x). docs/numerics.md has each step and what NaN, infinities and -0 give. Since 0.3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[repr(i32)]
