@@ -23,8 +23,8 @@ def matmul(a: Any, b: Any, *, dtype: Any = None, out: Any = None, alpha: float =
     """mxq.matmul as an operator of torch, with gradients of plain tensors and the bias."""
     _refuse(a, b, bias, out, beta, accumulate)
     a, lead = folded(a, b)
-    _check_gradient("a", a, "b", b.mT if isinstance(b, (QTensor, Transposed)) else b)
-    _check_gradient("b", b, "a", a)
+    check_gradient("a", a, "b", b.mT if isinstance(b, (QTensor, Transposed)) else b)
+    check_gradient("b", b, "a", a)
     left, right = pack(a, "a"), pack(b, "b")
     with _entered(context, left):
         y: Tensor = matmul_op(left.tensors, left.text, left.shape, right.tensors, right.text, right.shape, bias, _dtype(dtype, a),
@@ -39,7 +39,7 @@ def grouped_matmul(a: Any, b: Any, *, groups: Any = None, dtype: Any = None, out
     _refuse(a, b, bias, out, beta, accumulate)
     left, right = pack(a, "a"), pack(b, "b")
     if len(right.shape) == 3:
-        _check_gradient("a", a, "b", b.mT if isinstance(b, (QTensor, Transposed)) else b)
+        check_gradient("a", a, "b", b.mT if isinstance(b, (QTensor, Transposed)) else b)
         if wants_gradient(b) and left.text:
             raise Error("b requires a gradient, which a quantized a does not give; give a as a plain tensor, or take b.detach()")
     elif wants_gradient(a) or wants_gradient(b):
@@ -101,7 +101,7 @@ def refuse_transforms(what: str) -> None:
                     "torch.autograd.grad, and rows instead of vmap")
 
 
-def _check_gradient(name: str, x: Any, other: str, right: Any) -> None:
+def check_gradient(name: str, x: Any, other: str, right: Any) -> None:
     """Refuses a plain x whose gradient cannot be had. right: what is the right operand of the gradient's product."""
     if isinstance(x, (QTensor, Transposed)) or not isinstance(right, (QTensor, Transposed)) or not wants_gradient(x):
         return

@@ -56,16 +56,21 @@ def _fake_part(x: Tensor, spec: Spec, part: str, groups: Optional[int]) -> Tuple
     return sizes.codes, sizes.scales, amaxes
 
 
+def fake_parts(x: Tensor, spec: Spec, parts: str, groups: Optional[int]) -> List[Tensor]:
+    """The tensors of the parts of x once it is quantized: codes, scales and, of NVFP4, amaxes."""
+    out = []
+    for part in parts_of(parts):
+        codes, scales, amaxes = _fake_part(x, spec, part, groups)
+        out += [x.new_empty(codes, dtype=torch.uint8),
+                x.new_empty(scales, dtype=torch.float32 if spec.format.startswith("fp8") else torch.uint8)]
+        out += [x.new_empty((amaxes,), dtype=torch.float32)] if amaxes else []
+    return out
+
+
 @quantize_op.register_fake
 def _(x: Tensor, format: str, parts: str, scaling: str, swizzled: bool, scope: str, scale_rounding: Optional[str],
       ends: Optional[Tensor], cover_rows: bool = False) -> List[Tensor]:
-    out = []
-    for part in parts_of(parts):
-        codes, scales, amaxes = _fake_part(x, Spec(format, scaling, swizzled, scope), part, None if ends is None else ends.shape[0])
-        out += [x.new_empty(codes, dtype=torch.uint8),
-                x.new_empty(scales, dtype=torch.float32 if format.startswith("fp8") else torch.uint8)]
-        out += [x.new_empty((amaxes,), dtype=torch.float32)] if amaxes else []
-    return out
+    return fake_parts(x, Spec(format, scaling, swizzled, scope), parts, None if ends is None else ends.shape[0])
 
 
 # ---- Dequantize --------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
     import mxq.torch as mt
     y = mt.linear(x, weight, "mxfp8_e4m3")                      # x weight^T of quantized operands, differentiable
     y = mt.grouped_linear(x, weights, ends, "mxfp8_e4m3")       # one weight for each group of rows
+    y = mt.expert_layer(x, ids, weights, gate_up, down)         # a mixture of experts, from tokens to tokens
     y = mt.linear(x, mt.quantize(weight))                       # frozen weights: x has a gradient
     q = mt.quantize(x, "nvfp4"); y = mt.matmul(q, w.T)          # inside of torch.compile, too
 
@@ -26,6 +27,7 @@ from ._library import Error
 from ._parts import Part
 from ._qtensor import QTensor
 from ._torch_calls import row_groups
+from ._torch_experts import expert_layer
 from ._torch_ops import checked_ends_op, dequantize_op, quantize_op
 from ._torch_pack import device_of, pack
 from ._torch_products import group_sums, grouped_outer_op
@@ -35,8 +37,8 @@ from ._transformer_engine import from_transformer_engine, to_transformer_engine
 from ._verbs import parts_of
 
 __all__ = [
-    "Weights", "dequantize", "from_mxtensor", "from_transformer_engine", "grouped_linear", "grouped_matmul", "linear", "matmul", "quantize",
-    "to_mxtensor", "to_transformer_engine",
+    "Weights", "dequantize", "expert_layer", "from_mxtensor", "from_transformer_engine", "grouped_linear", "grouped_matmul", "linear",
+    "matmul", "quantize", "to_mxtensor", "to_transformer_engine",
 ]
 
 
