@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from ._context import Context, context_for
-from ._groups import Groups
+from ._groups import Groups, alignments
 from ._library import Error
 from ._memory import CUDA
 from ._names import plain_dtype
@@ -37,6 +37,8 @@ def grouped_matmul(a: Any, b: Any, *, groups: Any = None, dtype: Any = None, out
                    sm_count: int = 0, implementation: Optional[str] = None, context: Optional[Context] = None) -> Tensor:
     """mxq.grouped_matmul as an operator of torch, with gradients of plain tensors and the bias."""
     _refuse(a, b, bias, out, beta, accumulate)
+    if isinstance(a, QTensor) and a.groups is None and groups is not None:
+        a, groups = a.grouped(row_groups(groups, pack(a, "a").tensors[0])), None
     left, right = pack(a, "a"), pack(b, "b")
     if len(right.shape) == 3:
         check_gradient("a", a, "b", b.mT if isinstance(b, (QTensor, Transposed)) else b)
@@ -57,12 +59,13 @@ def grouped_matmul(a: Any, b: Any, *, groups: Any = None, dtype: Any = None, out
     return y
 
 
-def row_groups(groups: Any, like: Tensor) -> Optional[Groups]:
-    """Groups, ends or a list of ends as Groups with ends that are a tensor where `like` is."""
+def row_groups(groups: Any, like: Tensor, padded: bool = False) -> Optional[Groups]:
+    """Groups, ends or a list of ends as Groups with ends that are a tensor where `like` is. padded: they may have padding."""
     if groups is None:
         return None
     found = groups if isinstance(groups, Groups) else Groups(groups)
-    if found.alignment[0] != 1:
+    found = found._replace(alignment=alignments(found.alignment, "groups.alignment"))
+    if not padded and found.alignment[0] != 1:
         raise Error(f"groups.alignment is {found.alignment}, expected rows without padding; give Groups without alignment")
     if isinstance(found.ends, (list, tuple)):
         return found._replace(ends=torch.tensor([int(end) for end in found.ends], dtype=torch.int32, device=like.device))
