@@ -50,6 +50,27 @@ def test_sums_of_rows():
     assert mxq.combine(routing, rows, dtype="float16").dtype == np.float16
 
 
+def test_gradients_of_sums():
+    ids, weights = drawn()
+    routing, rows = mxq.route(ids, EXPERTS, weights), numbers(TOKENS * CHOICES, WIDTH, seed=1)
+    gradient = numbers(TOKENS, WIDTH, seed=2)
+    made = mxq.combine_backward(routing, gradient, rows, weight_gradient=True)
+    of_rows, of_weights = np.zeros_like(rows), np.zeros_like(weights)
+    for token in range(TOKENS):
+        for j in range(CHOICES):
+            row = routing.choice_rows[token, j]
+            if row >= 0:
+                of_rows[row] = weights[token, j] * gradient[token]
+                of_weights[token, j] = gradient[token] @ rows[row]
+    assert np.array_equal(made.rows, of_rows) and not of_rows[-1].any()
+    np.testing.assert_allclose(made.weights, of_weights, rtol=1e-5, atol=1e-5)
+    out = np.ones_like(rows)
+    alone = mxq.combine_backward(routing, gradient, out=out)
+    assert alone.rows is out and alone.weights is None and np.array_equal(out[:-1], of_rows[:-1]) and (out[-1] == 1).all()
+    assert mxq.combine_backward(routing, gradient, rows, row_gradient=False, weight_gradient=True).rows is None
+    assert mxq.combine_backward(routing, gradient, dtype="float16").rows.dtype == np.float16
+
+
 def layer(x, ids, weights, gate_up, down):
     out = np.zeros((TOKENS, WIDTH))
     for token in range(TOKENS):
@@ -80,6 +101,11 @@ def test_refusals():
     ids, weights = drawn()
     with pytest.raises(mxq.Error, match="expected \\(tokens, choices\\) of int32 or int64"):
         mxq.route(weights, EXPERTS)
+    routing, gradient = mxq.route(ids, EXPERTS, weights), numbers(TOKENS, WIDTH, seed=2)
+    for options, says in (({"weight_gradient": True}, "rows is None"), ({"row_gradient": False, "dtype": "float16"}, "neither dtype nor out"),
+                          ({"rows": gradient, "weight_gradient": True}, "in is 9 x 32, expected a matrix of 18 rows")):
+        with pytest.raises(mxq.Error, match=says):
+            mxq.combine_backward(routing, gradient, **options)
     ids[0, 0] = EXPERTS
     with pytest.raises(mxq.Error, match="routing.ids\\[0\\] is 4"):
         mxq.route(ids, EXPERTS)

@@ -205,6 +205,10 @@ def test_torchao_both_ways(format, element, swizzled):
     assert torch.equal(bridged.dequantize(), theirs.dequantize()) and torch.equal(bridged.dequantize(), ours.dequantize())
     back = mt.from_mxtensor(theirs)
     assert back.rowwise.codes.data_ptr() == theirs.qdata.data_ptr() and torch.equal(back.dequantize(), theirs.dequantize())
+    if not swizzled:
+        experts, ends = mxq.quantize(tensor(2, 32, 256), format), torch.tensor([96, 128])
+        rows = mt.from_mxtensor(theirs, groups=ends)
+        assert torch.equal(mt.grouped_matmul(rows, experts.mT), mt.grouped_matmul(back, experts.mT, ends=ends))
     transposed = mt.from_mxtensor(theirs.t())
     assert transposed.shape == (256, 128) and torch.equal(transposed.dequantize(), theirs.dequantize().T)
     assert torch.equal(mt.to_mxtensor(transposed, "columnwise").dequantize(), theirs.dequantize())

@@ -48,10 +48,12 @@ def test_lists_tensors_and_groups_are_taken(call):
 def test_groups_say_for_themselves(call):
     some = CALLS[call](mxq.Groups([5, 12, 20]))
     assert some[:20].any() and not some[20:].any()
-    for wrong, says in ((mxq.Groups([5, 12, 20], cover_rows=True), "ends"), (mxq.Groups(ENDS, alignment=(16, 0)), "without padding"),
+    padded = mxq.Groups(ENDS, alignment=(16, 0))
+    for wrong, says in ((mxq.Groups([5, 12, 20], cover_rows=True), "ends"), (padded, "without padding"),
                         (mxq.Groups(numbers(3)), "expected a torch tensor or a list")):
-        with pytest.raises(mxq.Error, match=says):
-            CALLS[call](wrong)
+        if wrong is not padded or call not in ("quantize", "grouped_linear"):  # whose rows are padded once they are quantized
+            with pytest.raises(mxq.Error, match=says):
+                CALLS[call](wrong)
 
 
 def test_gradients_of_layers_know_that_groups_do_not_cover_all_rows():

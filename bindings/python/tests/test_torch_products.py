@@ -184,7 +184,7 @@ def test_operators_pass_torch_s_own_checks():
 
     a, b, each = pack(x, "a"), pack(q.T, "b"), pack(w.mT, "b")
     ends, bias = torch.tensor([3, 8]), leaf(1, 24)[0].detach().requires_grad_()
-    rest = (torch.float32, False, 1.0, 0, None)
+    rest = (torch.float32, False, False, 1.0, 0, None)
     calls.append((real[0], (*a[:3], *b[:3], bias, *rest)))
     calls.append((real[1], (*a[:3], *each[:3], ends, True, None, *rest)))
     calls.append((real[2], (leaf(8, 24, seed=1), x, ends, True)))

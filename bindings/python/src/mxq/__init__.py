@@ -16,7 +16,7 @@ from ._call import Plan, plan
 from ._context import Context
 from ._gguf import from_gguf
 from ._groups import Groups, Padded
-from ._layer import Routing, combine, expert_layer, route
+from ._layer import CombineGradients, Routing, combine, combine_backward, expert_layer, route
 from ._layouts import pad_groups, swizzle, unpad_groups, unswizzle
 from ._library import Error, build, version
 from ._log import set_log_callback
@@ -28,11 +28,11 @@ from ._transformer_engine import from_transformer_engine, to_transformer_engine
 from ._verbs import amax, convert, dequantize, quantize, requantize
 
 __all__ = [
-    "Context", "Error", "Gradients", "Groups", "Padded", "Part", "Plan", "QTensor", "Routing", "Transposed", "activate",
-    "activate_backward", "amax", "build", "combine", "convert", "dequantize", "dequantize_state_dict", "expert_layer",
-    "from_gguf", "from_transformer_engine", "grouped_matmul", "matmul", "pad_groups", "plan", "quantize", "quantize_state_dict",
-    "recipe", "requantize", "route", "set_log_callback", "swizzle", "to_transformer_engine", "unpad_groups", "unswizzle",
-    "version",
+    "CombineGradients", "Context", "Error", "Gradients", "Groups", "Padded", "Part", "Plan", "QTensor", "Routing",
+    "Transposed", "activate", "activate_backward", "amax", "build", "combine", "combine_backward", "convert",
+    "dequantize", "dequantize_state_dict", "expert_layer", "from_gguf", "from_transformer_engine", "grouped_matmul",
+    "matmul", "pad_groups", "plan", "quantize", "quantize_state_dict", "recipe", "requantize", "route",
+    "set_log_callback", "swizzle", "to_transformer_engine", "unpad_groups", "unswizzle", "version",
 ]
 __version__ = version()
 

@@ -76,13 +76,18 @@ def _new_routing(ids: Any, experts: int, weights: Any, local_experts: Optional[T
     handle = Handle(made.value or 0, lib.mxq_routing_destroy)
     if count(memory.shape):
         check(lib.mxq_routing_set_ids(handle.value, memory.address, ITEM_BYTES[memory.dtype] * count(memory.shape), _TYPES[memory.dtype]))
-    if weights is not None:
-        given = array_argument(weights, "weights", ("float32", "bfloat16"), memory.shape, memory.device)
-        size = ITEM_BYTES[given.dtype] * count(memory.shape)
-        check(lib.mxq_routing_set_weights(handle.value, FORMAT_OF_DTYPE[given.dtype], given.address if size else None, size))
+    _set_weights(handle, weights, memory.shape, memory.device)
     if local_experts is not None:
         check(lib.mxq_routing_set_local_experts(handle.value, *local_experts))
     return handle, kind, memory
+
+
+def _set_weights(handle: Handle, weights: Any, shape: Tuple[int, ...], device: Device) -> None:
+    if weights is None:
+        return
+    given = array_argument(weights, "weights", ("float32", "bfloat16"), shape, device)
+    size = ITEM_BYTES[given.dtype] * count(shape)
+    check(lib.mxq_routing_set_weights(handle.value, FORMAT_OF_DTYPE[given.dtype], given.address if size else None, size))
 
 
 def _route(ids: Any, experts: int, weights: Any = None, *, local_experts: Optional[Tuple[int, int]] = None,
@@ -105,6 +110,22 @@ def _route(ids: Any, experts: int, weights: Any = None, *, local_experts: Option
                        array("choice_rows", memory.shape), row_weights, handle, (block, ids, weights))
 
     return Call("mxq_route", context, None, (handle.value,), memory.device, kind, (block, ids, weights, handle), finish)
+
+
+def computed_routing(ends: Any, row_tokens: Any, choice_rows: Any, weights: Any = None) -> Routing:
+    """A routing around arrays that are there, as `route` computed them, with the weights of its choices, or none of them."""
+    kind, device = kind_of(ends, "ends"), dense(ends, "ends").device
+    experts, shape = dense(ends, "ends").shape[0], dense(choice_rows, "choice_rows").shape
+    made = ctypes.c_void_p()
+    check(lib.mxq_routing_create(shape[0], shape[1], experts, ctypes.byref(made)))
+    handle, rows = Handle(made.value or 0, lib.mxq_routing_destroy), count(shape)
+    memories = [array_argument(ends, "ends", ("int32",), (experts,), device),
+                array_argument(row_tokens, "row_tokens", ("int32",), (rows,), device),
+                array_argument(choice_rows, "choice_rows", ("int32",), shape, device)]
+    arrays = [value for memory in memories for value in (memory.address if count(memory.shape) else None, 4 * count(memory.shape))]
+    check(lib.mxq_routing_set_computed(handle.value, *arrays, None, 0))
+    _set_weights(handle, weights, shape, device)
+    return Routing(shape[0], shape[1], experts, ends, row_tokens, choice_rows, None, handle, (kind, weights))
 
 
 @verb(_route)
@@ -133,6 +154,51 @@ def combine(routing: Routing, rows: Any, *, residual: Any = None, dtype: Any = N
             context: Optional[Context] = None) -> Any:
     """The sum of the rows of each token's choices times their weights, on top of the residual: (tokens, columns of rows)."""
     return _combine(routing, rows, residual=residual, dtype=dtype, out=out, context=context).run()
+
+
+class CombineGradients(NamedTuple):
+    """The gradients of the rows that were summed and of the weights of choices, each where it was asked for."""
+
+    rows: Any
+    weights: Any
+
+
+def _combine_backward(routing: Routing, gradient: Any, rows: Any = None, *, row_gradient: bool = True, weight_gradient: bool = False,
+                      dtype: Any = None, out: Any = None, context: Optional[Context] = None) -> Call:
+    view, kind = plain(gradient, "gradient"), kind_of(gradient, "gradient")
+    device, given = view.memory.device, out is not None
+    source, of_rows, of_weights, read, weights = plain_source(view, "gradient"), None, None, None, None
+    if row_gradient:
+        shape = (routing.tokens * routing.choices, view.shape[-1])
+        of_rows, out = plain_output(out, shape, result_dtype(dtype, out, view.memory.dtype), kind, device, True)
+    elif dtype is not None or given:
+        raise Error("row_gradient is False, expected neither dtype nor out, which are of the gradient of rows")
+    if weight_gradient:
+        if rows is None:
+            raise Error("rows is None, expected the rows that were summed: the gradient of weights reads them")
+        read = plain_source(plain(rows, "rows"), "rows")
+        of_weights, weights = plain_output(None, (routing.tokens, routing.choices), "float32", kind, device, False)
+    tensors = (routing.handle.value, source.value, *(tensor.value if tensor else None for tensor in (read, of_rows, of_weights)))
+
+    def give(array: Any) -> Any:
+        return None if array is None else kind.give(array, gradient)
+
+    return Call("mxq_combine_backward", context, None, tensors, device, kind,  # type: ignore[arg-type]
+                (routing, gradient, rows, source, read, of_rows, of_weights),
+                lambda: CombineGradients(out if given else give(out), give(weights)))
+
+
+@verb(_combine_backward)
+def combine_backward(routing: Routing, gradient: Any, rows: Any = None, *, row_gradient: bool = True, weight_gradient: bool = False,
+                     dtype: Any = None, out: Any = None, context: Optional[Context] = None) -> CombineGradients:
+    """The gradients of combine, from that of its result (tokens, columns). A residual has the gradient of the result.
+
+    row_gradient: of the rows, (tokens x choices, columns), as an array of `dtype` or in `out`. Rows of no choice are zero in a new
+    array, and left alone in `out`. weight_gradient: float32 (tokens, choices); it needs the rows that were summed.
+    """
+    made: CombineGradients = _combine_backward(routing, gradient, rows, row_gradient=row_gradient, weight_gradient=weight_gradient,
+                                               dtype=dtype, out=out, context=context).run()
+    return made
 
 
 def _options(kind: Any, device: Device, biases: Tuple[Any, Any], shapes: Tuple[Tuple[int, ...], Tuple[int, ...]], activation: str,

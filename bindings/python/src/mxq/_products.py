@@ -62,7 +62,9 @@ def _operand(x: Any, what: str, groups: Any = None) -> _Operand:
     transposed = isinstance(x, Transposed)
     if transposed or isinstance(x, QTensor):
         q = x.base if transposed else x
-        if groups is not None:
+        if groups is not None and not transposed and q.groups is None:
+            q = q.grouped(groups)
+        elif groups is not None:
             raise Error(f"groups were given with a quantized {what}, which has its own; quantize it with groups")
         like = q._like
         handle = q._descriptor()

@@ -200,6 +200,18 @@ class QTensor(Operators):
         out._descriptor()
         return out
 
+    def grouped(self, groups: Any) -> "QTensor":
+        """The rows of a tensor without groups as groups of rows, around the same memory: its rowwise part, which has the same bytes.
+        groups: Groups without padding, or their ends."""
+        one_number = self.scope == "tensor" or (self.format != "nvfp4" and self.scaling != "tensor")
+        part, rows_apart = self.rowwise, self.scaling in ("1x32", "1x16", "1x128", "row", "tensor")
+        if self.groups is not None or part is None or len(self.shape) != 2 or self.swizzled or not one_number or not rows_apart:
+            raise Error(f"the tensor is {self!r}, whose rows cannot be read as groups; quantize it with groups")
+        found = as_groups(groups, self._kind, self._device)
+        if found is None or found.alignment[0] != 1:
+            raise Error(f"groups is {groups!r}, expected rows without padding; quantize with groups where they are padded")
+        return QTensor(self._spec, self._shape, found, {"rowwise": part}, self.dtype, self._device, self._kind)
+
     @property
     def T(self) -> "Transposed":
         """The transpose, for products: matmul(x, w.T). Nothing is moved. Of experts, mT is meant."""

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from ._context import Context, context_for
-from ._groups import Groups
+from ._groups import Groups, alignments
 from ._library import Error
 from ._memory import CUDA
 from ._names import plain_dtype
@@ -23,8 +23,8 @@ def matmul(a: Any, b: Any, *, dtype: Any = None, out: Any = None, alpha: float =
     """mxq.matmul as an operator of torch, with gradients of plain tensors and the bias."""
     _refuse(a, b, bias, out, beta, accumulate)
     a, lead = folded(a, b)
-    _check_gradient("a", a, "b", b.mT if isinstance(b, (QTensor, Transposed)) else b)
-    _check_gradient("b", b, "a", a)
+    check_gradient("a", a, "b", b.mT if isinstance(b, (QTensor, Transposed)) else b)
+    check_gradient("b", b, "a", a)
     left, right = pack(a, "a"), pack(b, "b")
     with _entered(context, left):
         y: Tensor = matmul_op(left.tensors, left.text, left.shape, right.tensors, right.text, right.shape, bias, _dtype(dtype, a),
@@ -37,9 +37,11 @@ def grouped_matmul(a: Any, b: Any, *, groups: Any = None, dtype: Any = None, out
                    sm_count: int = 0, implementation: Optional[str] = None, context: Optional[Context] = None) -> Tensor:
     """mxq.grouped_matmul as an operator of torch, with gradients of plain tensors and the bias."""
     _refuse(a, b, bias, out, beta, accumulate)
+    if isinstance(a, QTensor) and a.groups is None and groups is not None:
+        a, groups = a.grouped(row_groups(groups, pack(a, "a").tensors[0])), None
     left, right = pack(a, "a"), pack(b, "b")
     if len(right.shape) == 3:
-        _check_gradient("a", a, "b", b.mT if isinstance(b, (QTensor, Transposed)) else b)
+        check_gradient("a", a, "b", b.mT if isinstance(b, (QTensor, Transposed)) else b)
         if wants_gradient(b) and left.text:
             raise Error("b requires a gradient, which a quantized a does not give; give a as a plain tensor, or take b.detach()")
     elif wants_gradient(a) or wants_gradient(b):
@@ -57,12 +59,13 @@ def grouped_matmul(a: Any, b: Any, *, groups: Any = None, dtype: Any = None, out
     return y
 
 
-def row_groups(groups: Any, like: Tensor) -> Optional[Groups]:
-    """Groups, ends or a list of ends as Groups with ends that are a tensor where `like` is."""
+def row_groups(groups: Any, like: Tensor, padded: bool = False) -> Optional[Groups]:
+    """Groups, ends or a list of ends as Groups with ends that are a tensor where `like` is. padded: they may have padding."""
     if groups is None:
         return None
     found = groups if isinstance(groups, Groups) else Groups(groups)
-    if found.alignment[0] != 1:
+    found = found._replace(alignment=alignments(found.alignment, "groups.alignment"))
+    if not padded and found.alignment[0] != 1:
         raise Error(f"groups.alignment is {found.alignment}, expected rows without padding; give Groups without alignment")
     if isinstance(found.ends, (list, tuple)):
         return found._replace(ends=torch.tensor([int(end) for end in found.ends], dtype=torch.int32, device=like.device))
@@ -101,7 +104,7 @@ def refuse_transforms(what: str) -> None:
                     "torch.autograd.grad, and rows instead of vmap")
 
 
-def _check_gradient(name: str, x: Any, other: str, right: Any) -> None:
+def check_gradient(name: str, x: Any, other: str, right: Any) -> None:
     """Refuses a plain x whose gradient cannot be had. right: what is the right operand of the gradient's product."""
     if isinstance(x, (QTensor, Transposed)) or not isinstance(right, (QTensor, Transposed)) or not wants_gradient(x):
         return

@@ -37,8 +37,9 @@ def to_mxtensor(q: QTensor, part: str = "rowwise") -> Any:
     return _class()(codes, scales, element, 32, getattr(torch, q.dtype), KernelPreference.EMULATED, None, q.swizzled)
 
 
-def from_mxtensor(tensor: Any) -> QTensor:
-    """A QTensor around a torchao MXTensor, with the part that it has: rowwise, or columnwise of the transposed view of one."""
+def from_mxtensor(tensor: Any, groups: Any = None) -> QTensor:
+    """A QTensor around a torchao MXTensor, with the part that it has: rowwise, or columnwise of the transposed view of one. groups:
+    Groups of its rows, or their ends; columnwise blocks then begin with each group."""
     if not isinstance(tensor, _class()):
         raise Error(f"tensor is a {type(tensor).__name__}, expected a torchao MXTensor")
     if tensor.elem_dtype not in _FORMATS or tensor.block_size != 32:
@@ -49,4 +50,4 @@ def from_mxtensor(tensor: Any) -> QTensor:
     if not codes.is_contiguous():
         rowwise, columnwise = None, (codes.transpose(-2, -1), scales.transpose(-2, -1))
     return QTensor.from_parts(_FORMATS[tensor.elem_dtype], shape, rowwise=rowwise, columnwise=columnwise,
-                              swizzled=tensor.is_swizzled_scales, dtype=tensor.orig_dtype)
+                              swizzled=tensor.is_swizzled_scales, groups=groups, dtype=tensor.orig_dtype)
