@@ -96,7 +96,7 @@ blocks() { python3 "$source/tests/pages/blocks.py" "$@"; }
 rust() { (cd "$source/bindings/rust" && CARGO_TARGET_DIR=$work/cargo cargo "$@"); }
 rust_tests() {
     export MXQ_LIB_DIR=$build/src
-    rust test --offline --quiet && rust run --offline --quiet --example quantize
+    rust test --offline --quiet && rust run --offline --quiet --example quantize && rust run --offline --quiet --example decode_graph
 }
 rust_pkg_config() { # in a program of its own, with the blocks of the pages, which print what the pages say
     local page line number=0
@@ -111,7 +111,7 @@ rust_pkg_config() { # in a program of its own, with the blocks of the pages, whi
                 grep -x 'Mxfp8E4m3 128 x 512 times Mxfp4 256 x 512, y\[0\] = -\?[0-9.]*' "$work/printed"
             fi || return 1
     done <"$work/rust_blocks"
-    [ "$number" = 2 ]
+    [ "$number" = 3 ]
 }
 rust_readme() ( # what README.md says after the library is built
     grep '^    c.*app/' "$source/README.md" >"$work/lines" && cat "$work/lines" && [ "$(wc -l <"$work/lines")" = 2 ] && mkdir "$work/clone" &&
@@ -123,7 +123,7 @@ rust_form() { rust fmt --check; }
 if [ -z "$library" ] || ldd "$library" | grep -q 'lib[atu][a-z]*san' || ! command -v cargo >/dev/null; then
     skip "the Rust crates" "need cargo, and the shared library built without sanitizers"
 else
-    check "the Rust crates: tests and example" rust_tests
+    check "the Rust crates: tests and examples" rust_tests
     check "the Rust crates: pages without warnings" rust_pages
     check "the lines of README.md that make a Rust program" rust_readme
     if cargo fmt --version >/dev/null 2>&1; then

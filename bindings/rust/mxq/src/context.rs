@@ -9,6 +9,7 @@ use std::ptr;
 pub struct Context {
     raw: *mut sys::mxq_context,
     device: Device,
+    ordinal: i32,
     _parallel_for: Option<ParallelFor>, // the library may call it until the context is destroyed
 }
 
@@ -39,7 +40,7 @@ impl Context {
         let given = options.map_or(ptr::null(), |options| options.as_raw() as *const _);
         // SAFETY: options are NULL or live.
         check(unsafe { sys::mxq_context_create(device as i32, ordinal, given, &mut raw) })?;
-        Ok(Context { raw, device, _parallel_for: options.and_then(ContextOptions::parallel_for) })
+        Ok(Context { raw, device, ordinal, _parallel_for: options.and_then(ContextOptions::parallel_for) })
     }
 
     /// One line about the device, such as "CPU, 8 threads, avx2".
@@ -57,6 +58,11 @@ impl Context {
     /// Which kind of device it is.
     pub fn device(&self) -> Device {
         self.device
+    }
+
+    /// The ordinal of the CUDA device; 0 for the CPU.
+    pub fn ordinal(&self) -> i32 {
+        self.ordinal
     }
 
     /// The C handle, for functions of [`sys`](crate::sys).

@@ -40,7 +40,7 @@ pub struct Descriptor {
 
 impl Descriptor {
     /// Borrows the descriptor as a tensor without buffers, which its setters give it. A part that was declared stays so, and
-    /// groups stay, without their ends.
+    /// groups and rows by index stay, without their ends and indices.
     pub fn bind(&mut self) -> Result<Tensor<'_>> {
         self.clear_buffers()?;
         Ok(Tensor::of_handle(Handle::borrowed(self.tensor.as_raw()), self.tensor.format()))
@@ -54,6 +54,7 @@ impl Descriptor {
         unsafe {
             if format.data_bytes().is_some() {
                 check(sys::mxq_tensor_set_data(raw, ptr::null_mut(), 0))?;
+                clear_row_indices(raw)?;
             } else {
                 clear_part(raw, format, Part::Rowwise)?;
                 clear_part(raw, format, Part::Columnwise)?;
@@ -69,6 +70,20 @@ impl Descriptor {
         }
         Ok(())
     }
+}
+
+/// Clears the address of indices of rows, and keeps that rows are by index.
+///
+/// # Safety
+/// The handle must be live.
+unsafe fn clear_row_indices(raw: *mut sys::mxq_tensor) -> Result<()> {
+    let (mut index_type, mut source_rows) = (0, 0);
+    let (null, unwanted) = (ptr::null_mut(), ptr::null_mut());
+    check(sys::mxq_tensor_get_row_indices(raw, null, unwanted, &mut index_type, &mut source_rows))?;
+    if index_type == 0 {
+        return Ok(());
+    }
+    check(sys::mxq_tensor_set_row_indices(raw, ptr::null(), 0, index_type, source_rows))
 }
 
 /// Clears the addresses of a part.

@@ -20,17 +20,17 @@ macro_rules! elements { ($($type:ty)*) => { $(
 )* } }
 elements!(f32 u8 i8 u16 i16);
 
-/// An integer that ends of groups are made of: `i32` or `i64`.
-pub trait End: sealed::Sealed {
+/// An integer that ends of groups, indices of rows and ids of experts are made of: `i32` or `i64`.
+pub trait Integer: sealed::Sealed + Copy {
     /// Gives the library's constant for the type.
     const TYPE: Type;
 }
 
-impl End for i32 {
+impl Integer for i32 {
     const TYPE: Type = Type::Int32;
 }
 
-impl End for i64 {
+impl Integer for i64 {
     const TYPE: Type = Type::Int64;
 }
 
@@ -72,16 +72,6 @@ pub(crate) fn require_elements<T: Element>(name: &str, format: Format, expected:
         std::any::type_name::<T>()
     );
     Err(Error::new(Status::InvalidArgument, message))
-}
-
-pub(crate) fn of<T: Element>(slice: &[T]) -> (*const c_void, u64) {
-    let address: *const c_void = if slice.is_empty() { ptr::null() } else { slice.as_ptr().cast() };
-    (address, size_of_val(slice) as u64)
-}
-
-pub(crate) fn of_mut<T: Element>(slice: &mut [T]) -> (*mut c_void, u64) {
-    let bytes = size_of_val(slice) as u64;
-    (if slice.is_empty() { ptr::null_mut() } else { slice.as_mut_ptr().cast() }, bytes)
 }
 
 /// The array of addresses that the library reads of a list of experts, and the bytes at each of them.

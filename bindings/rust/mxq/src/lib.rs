@@ -14,36 +14,53 @@
 //! can be told; its lifetime is that of the buffers it was given. A [`Descriptor`] is made once and bound to buffers for each
 //! call. The verbs ([`quantize`], [`gemm`], ...) work on tensors. What is refused is an [`Error`] with the library's message.
 //!
-//! Safe functions run on CPU contexts. Device memory has no lifetime that Rust can see: [`launch`] has the same verbs for CUDA
-//! contexts, with workspace and stream, and is unsafe.
+//! A [`Routing`] says which experts each token goes to; [`expert_layer`] runs a layer of them, and [`route`], [`activate`] and
+//! [`combine`] are its steps.
+//!
+//! Safe functions run on CPU contexts. Work on a GPU goes on after the call: [`launch`] has the same verbs for CUDA contexts,
+//! with workspace and stream, and is unsafe. Setters take a [`DeviceSlice`] there in place of a slice.
 #![warn(missing_docs)]
 
+mod activate_options;
+mod buffers;
 mod context;
 mod context_options;
 mod descriptor;
+mod device;
 mod elements;
 mod enums;
 mod error;
+mod expert_layer_options;
 mod handle;
 pub mod launch;
+mod layer;
 mod log;
 mod memory;
 mod options;
+mod plan;
 mod quantized;
+mod routing;
 mod tensor;
 mod verbs;
 
+pub use activate_options::ActivateOptions;
+pub use buffers::{Buffer, BufferMut};
 pub use context::Context;
 pub use context_options::ContextOptions;
 pub use descriptor::Descriptor;
-pub use elements::{Element, End};
+pub use device::{DeviceSlice, Stream};
+pub use elements::{Element, Integer};
 pub use enums::*;
 pub use error::{Error, Result};
+pub use expert_layer_options::ExpertLayerOptions;
+pub use layer::*;
 pub use log::{reset_log, set_log};
 pub use memory::Memory;
 pub use mxq_sys as sys;
 pub use options::{GemmOptions, QuantizeOptions};
+pub use plan::Plan;
 pub use quantized::{Quantized, Scales};
+pub use routing::{Routing, RoutingArrays};
 pub use tensor::Tensor;
 pub use verbs::*;
 

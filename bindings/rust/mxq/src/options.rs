@@ -1,3 +1,5 @@
+use crate::buffers::Buffer;
+use crate::device::Places;
 use crate::elements::{require_elements, Element};
 use crate::enums::{Format, FourOverSix, Nonfinite, Part, ScaleRounding, Transpose};
 use crate::error::{check, Result};
@@ -5,18 +7,19 @@ use crate::handle::Handle;
 use mxq_sys as sys;
 use std::ffi::CString;
 use std::marker::PhantomData;
-use std::mem::size_of_val;
 use std::ptr;
 
 /// Options of every verb but products; borrows the seed of stochastic rounding for `'a`.
 pub struct QuantizeOptions<'a> {
     handle: Handle<sys::mxq_quantize_options>,
-    seed: PhantomData<&'a [u64; 2]>,
+    places: Places,
+    seed: PhantomData<&'a [u64]>,
 }
 
 /// Options of products; borrows the bias for `'a`.
 pub struct GemmOptions<'a> {
     handle: Handle<sys::mxq_gemm_options>,
+    places: Places,
     bias: PhantomData<&'a [u8]>,
 }
 
@@ -35,7 +38,8 @@ impl<'a> QuantizeOptions<'a> {
         let mut raw = ptr::null_mut();
         // SAFETY: writes a handle to raw.
         check(unsafe { sys::mxq_quantize_options_create(&mut raw) })?;
-        Ok(QuantizeOptions { handle: Handle::owned(raw, sys::mxq_quantize_options_destroy), seed: PhantomData })
+        let handle = Handle::owned(raw, sys::mxq_quantize_options_destroy);
+        Ok(QuantizeOptions { handle, places: Places::default(), seed: PhantomData })
     }
 
     /// MX: how a block's largest magnitude becomes its scale.
@@ -59,9 +63,12 @@ impl<'a> QuantizeOptions<'a> {
         self.done(unsafe { sys::mxq_quantize_options_set_undo_hadamard(self.handle.get(), undo.into()) })
     }
 
-    /// Rounds codes up or down at random, by a seed and an offset.
-    pub fn set_stochastic_rounding(&mut self, seed_offset: &'a [u64; 2]) -> Result<&mut Self> {
-        self.done(unsafe { sys::mxq_quantize_options_set_stochastic_rounding(self.handle.get(), seed_offset.as_ptr(), 16) })
+    /// Rounds codes up or down at random, by a seed and an offset: two numbers.
+    pub fn set_stochastic_rounding(&mut self, seed_offset: impl Buffer<'a, Element = u64>) -> Result<&mut Self> {
+        let (raw, seed) = (self.handle.get(), seed_offset.span());
+        check(unsafe { sys::mxq_quantize_options_set_stochastic_rounding(raw, seed.address().cast(), seed.bytes()) })?;
+        self.places.set("seed_offset", seed.place());
+        Ok(self)
     }
 
     /// NVFP4: whether the amax is computed, or given.
@@ -90,6 +97,10 @@ impl<'a> QuantizeOptions<'a> {
         self.done(unsafe { sys::mxq_quantize_options_set_implementation(self.handle.get(), name.as_ptr()) })
     }
 
+    pub(crate) fn places(&self) -> &Places {
+        &self.places
+    }
+
     /// The C handle, for functions of [`sys`](crate::sys).
     pub fn as_raw(&self) -> *mut sys::mxq_quantize_options {
         self.handle.get()
@@ -106,7 +117,8 @@ impl<'a> GemmOptions<'a> {
         let mut raw = ptr::null_mut();
         // SAFETY: writes a handle to raw.
         check(unsafe { sys::mxq_gemm_options_create(&mut raw) })?;
-        Ok(GemmOptions { handle: Handle::owned(raw, sys::mxq_gemm_options_destroy), bias: PhantomData })
+        let handle = Handle::owned(raw, sys::mxq_gemm_options_destroy);
+        Ok(GemmOptions { handle, places: Places::default(), bias: PhantomData })
     }
 
     /// Which operands are transposed.
@@ -130,10 +142,12 @@ impl<'a> GemmOptions<'a> {
     }
 
     /// A number for each column of D, in this format; with groups of rows one bias for each group.
-    pub fn set_bias<T: Element>(&mut self, format: Format, bias: &'a [T]) -> Result<&mut Self> {
+    pub fn set_bias<T: Element>(&mut self, format: Format, bias: impl Buffer<'a, Element = T>) -> Result<&mut Self> {
         require_elements::<T>("bias", format, format.data_bytes())?;
-        let bytes = size_of_val(bias) as u64;
-        self.done(unsafe { sys::mxq_gemm_options_set_bias(self.handle.get(), format as i32, bias.as_ptr().cast(), bytes) })
+        let (raw, bias) = (self.handle.get(), bias.span());
+        check(unsafe { sys::mxq_gemm_options_set_bias(raw, format as i32, bias.start(), bias.bytes()) })?;
+        self.places.set("bias", bias.place());
+        Ok(self)
     }
 
     /// Whether implementations that round operands decline.
@@ -155,6 +169,10 @@ impl<'a> GemmOptions<'a> {
     pub fn set_implementation(&mut self, name: &str) -> Result<&mut Self> {
         let name = c_string(name);
         self.done(unsafe { sys::mxq_gemm_options_set_implementation(self.handle.get(), name.as_ptr()) })
+    }
+
+    pub(crate) fn places(&self) -> &Places {
+        &self.places
     }
 
     /// The C handle, for functions of [`sys`](crate::sys).

@@ -1,11 +1,13 @@
-use crate::elements::{of, of_mut, require_elements, Addresses, Element, End};
-use crate::enums::{Format, Part, Scaling, Scope, Status};
+use crate::buffers::{Buffer, BufferMut};
+use crate::device::{DeviceSlice, Place, Places};
+use crate::elements::{require_elements, Addresses, Element, Integer};
+use crate::enums::{Format, Part, Scaling, Scope, Status, Type};
 use crate::error::{check, Error, Result};
 use crate::handle::Handle;
+use crate::routing::Routing;
 use mxq_sys as sys;
 use std::fmt;
 use std::marker::PhantomData;
-use std::mem::size_of_val;
 use std::os::raw::c_char;
 use std::ptr;
 
@@ -34,11 +36,24 @@ use std::ptr;
 /// ```
 ///
 /// A [`Descriptor`](crate::Descriptor) outlives its buffers, and gives such a tensor for each call.
+///
+/// Each setter of a buffer also takes a [`DeviceSlice`]. Verbs then refuse a context of another device:
+///
+/// ```
+/// # fn main() -> mxq::Result<()> {
+/// let (cpu, mut y) = (mxq::Context::cpu()?, [0u16; 4]);
+/// let x = unsafe { mxq::Tensor::from_device_ptr(mxq::Format::F32, 1, 4, 0x10000, 0)? };
+/// let mut out = mxq::Tensor::new(mxq::Format::Bf16, 1, 4)?;
+/// let error = mxq::convert(&cpu, None, &x, out.set_data(&mut y)?).unwrap_err();
+/// assert!(error.message().contains("in.data is memory of CUDA 0, expected memory of the host"));
+/// # Ok(()) }
+/// ```
 pub struct Tensor<'a> {
     handle: Handle<sys::mxq_tensor>,
     format: Format,
     amax_is_const: [bool; 2], // of each part
     lists: [Addresses; 5],    // of the data, and of the codes and scales of each part: the library reads them during a call
+    places: Places,
     buffers: PhantomData<&'a mut [u8]>,
 }
 
@@ -64,8 +79,27 @@ impl<'a> Tensor<'a> {
         Ok(Tensor::of_handle(Handle::owned(raw, sys::mxq_tensor_destroy), format))
     }
 
+    /// A plain tensor of rows x cols that are in memory of the CUDA device `ordinal`, one row after another, from `address` on.
+    /// For experts, columns of something larger, or codes and scales, give [`DeviceSlice`]s to the setters.
+    ///
+    /// # Safety
+    /// The memory must be there for `'a`, and hold rows x cols numbers of the format.
+    pub unsafe fn from_device_ptr(format: Format, rows: i64, cols: i64, address: u64, ordinal: i32) -> Result<Tensor<'a>> {
+        let mut tensor = Tensor::new(format, rows, cols)?;
+        let (bytes, _) = tensor.required_bytes(Part::Rowwise)?;
+        tensor.set_data(DeviceSlice::<u8>::from_raw(address, bytes, ordinal))?;
+        Ok(tensor)
+    }
+
     pub(crate) fn of_handle(handle: Handle<sys::mxq_tensor>, format: Format) -> Tensor<'a> {
-        Tensor { handle, format, amax_is_const: [false; 2], lists: Default::default(), buffers: PhantomData }
+        Tensor {
+            handle,
+            format,
+            amax_is_const: [false; 2],
+            lists: Default::default(),
+            places: Places::default(),
+            buffers: PhantomData,
+        }
     }
 
     /// Which elements share a scale.
@@ -101,17 +135,19 @@ impl<'a> Tensor<'a> {
     }
 
     /// Data of a plain tensor, to read and write: f32, u16 or i16 for 16-bit formats, or bytes.
-    pub fn set_data<T: Element>(&mut self, data: &'a mut [T]) -> Result<&mut Self> {
+    pub fn set_data<T: Element>(&mut self, data: impl BufferMut<'a, Element = T>) -> Result<&mut Self> {
         require_elements::<T>("data", self.format, self.format.data_bytes())?;
-        let (address, bytes) = of_mut(data);
-        self.done(unsafe { sys::mxq_tensor_set_data(self.handle.get(), address, bytes) })
+        let data = data.span();
+        check(unsafe { sys::mxq_tensor_set_data(self.handle.get(), data.address(), data.bytes()) })?;
+        Ok(self.placed(&[("data", data.place())]))
     }
 
     /// Data of a plain tensor that is only read.
-    pub fn set_const_data<T: Element>(&mut self, data: &'a [T]) -> Result<&mut Self> {
+    pub fn set_const_data<T: Element>(&mut self, data: impl Buffer<'a, Element = T>) -> Result<&mut Self> {
         require_elements::<T>("data", self.format, self.format.data_bytes())?;
-        let (address, bytes) = of(data);
-        self.done(unsafe { sys::mxq_tensor_set_const_data(self.handle.get(), address, bytes) })
+        let data = data.span();
+        check(unsafe { sys::mxq_tensor_set_const_data(self.handle.get(), data.address(), data.bytes()) })?;
+        Ok(self.placed(&[("data", data.place())]))
     }
 
     /// Data of a plain 3-D tensor that is only read, as one slice for each expert. All have the same length.
@@ -120,23 +156,37 @@ impl<'a> Tensor<'a> {
         let data = Addresses::new("experts", experts)?;
         check(unsafe { sys::mxq_tensor_set_data_list(self.handle.get(), data.count(), data.as_ptr(), data.bytes) })?;
         self.lists[0] = data;
-        Ok(self)
+        Ok(self.placed(&[("data", Some(Place::Host))]))
     }
 
     /// Codes and scales of a part, to read and write. Scales are bytes, or f32 for FP8 formats.
-    pub fn set_part<T: Element>(&mut self, part: Part, codes: &'a mut [u8], scales: &'a mut [T]) -> Result<&mut Self> {
+    pub fn set_part<T: Element>(
+        &mut self,
+        part: Part,
+        codes: impl BufferMut<'a, Element = u8>,
+        scales: impl BufferMut<'a, Element = T>,
+    ) -> Result<&mut Self> {
         require_elements::<T>("scales", self.format, self.format.scale_bytes())?;
-        let ((codes, code_bytes), (scales, scale_bytes)) = (of_mut(codes), of_mut(scales));
-        self.done(unsafe { sys::mxq_tensor_set_part(self.handle.get(), part as i32, codes, code_bytes, scales, scale_bytes) })
+        let (raw, codes, scales) = (self.handle.get(), codes.span(), scales.span());
+        check(unsafe {
+            sys::mxq_tensor_set_part(raw, part as i32, codes.address(), codes.bytes(), scales.address(), scales.bytes())
+        })?;
+        Ok(self.placed(&[(name(part, CODES), codes.place()), (name(part, SCALES), scales.place())]))
     }
 
     /// Codes and scales of a part that are only read.
-    pub fn set_const_part<T: Element>(&mut self, part: Part, codes: &'a [u8], scales: &'a [T]) -> Result<&mut Self> {
+    pub fn set_const_part<T: Element>(
+        &mut self,
+        part: Part,
+        codes: impl Buffer<'a, Element = u8>,
+        scales: impl Buffer<'a, Element = T>,
+    ) -> Result<&mut Self> {
         require_elements::<T>("scales", self.format, self.format.scale_bytes())?;
-        let ((codes, code_bytes), (scales, scale_bytes)) = (of(codes), of(scales));
-        self.done(unsafe {
-            sys::mxq_tensor_set_const_part(self.handle.get(), part as i32, codes, code_bytes, scales, scale_bytes)
-        })
+        let (raw, codes, scales) = (self.handle.get(), codes.span(), scales.span());
+        check(unsafe {
+            sys::mxq_tensor_set_const_part(raw, part as i32, codes.address(), codes.bytes(), scales.address(), scales.bytes())
+        })?;
+        Ok(self.placed(&[(name(part, CODES), codes.place()), (name(part, SCALES), scales.place())]))
     }
 
     /// Codes and scales of a part of a 3-D tensor that are only read, as one slice of each for each expert. All slices of codes
@@ -159,20 +209,34 @@ impl<'a> Tensor<'a> {
         let first = 2 * part as usize - 1; // rowwise 1, columnwise 3
         self.lists[first] = codes;
         self.lists[first + 1] = scales;
-        Ok(self)
+        Ok(self.placed(&[(name(part, CODES), Some(Place::Host)), (name(part, SCALES), Some(Place::Host))]))
     }
 
     /// One block for the named parts, or for the data of a plain tensor ([`Part::Rowwise`]), at a multiple of 256 bytes, as
     /// [`Memory`](crate::Memory) is. It takes [`total_bytes`](Tensor::total_bytes), also for the amax of NVFP4. Set format,
     /// scaling, layout, scope and groups before.
-    pub fn set_memory(&mut self, parts: Part, memory: &'a mut [u8]) -> Result<&mut Self> {
-        let (address, bytes) = of_mut(memory);
-        self.done(unsafe { sys::mxq_tensor_set_memory(self.handle.get(), parts as i32, address, bytes) })
+    pub fn set_memory(&mut self, parts: Part, memory: impl BufferMut<'a, Element = u8>) -> Result<&mut Self> {
+        let memory = memory.span();
+        let place = memory.place();
+        check(unsafe { sys::mxq_tensor_set_memory(self.handle.get(), parts as i32, memory.address(), memory.bytes()) })?;
+        if self.format.data_bytes().is_some() {
+            return Ok(self.placed(&[("data", place)]));
+        }
+        for part in [Part::Rowwise, Part::Columnwise].into_iter().filter(|part| parts == *part || parts == Part::Both) {
+            self.placed(&[(name(part, CODES), place), (name(part, SCALES), place)]);
+            if self.format == Format::Nvfp4 {
+                self.amax_is_const[part as usize - 1] = false;
+                self.placed(&[(name(part, AMAX), place)]);
+            }
+        }
+        Ok(self)
     }
 
     /// Declares a part without memory, for sizes and queries.
     pub fn declare_part(&mut self, part: Part) -> Result<&mut Self> {
-        self.done(unsafe { sys::mxq_tensor_set_part(self.handle.get(), part as i32, ptr::null_mut(), 0, ptr::null_mut(), 0) })
+        let (raw, none) = (self.handle.get(), ptr::null_mut());
+        check(unsafe { sys::mxq_tensor_set_part(raw, part as i32, none, 0, none, 0) })?;
+        Ok(self.placed(&[(name(part, CODES), None), (name(part, SCALES), None)]))
     }
 
     /// Distances in bytes between lines and experts of a part that is a piece of something larger; 0: one after another.
@@ -190,19 +254,19 @@ impl<'a> Tensor<'a> {
     }
 
     /// The largest magnitude of a part, which verbs write or read.
-    pub fn set_amax(&mut self, part: Part, amax: &'a mut [f32]) -> Result<&mut Self> {
-        let (address, bytes) = of_mut(amax);
-        check(unsafe { sys::mxq_tensor_set_amax(self.handle.get(), part as i32, address.cast(), bytes) })?;
+    pub fn set_amax(&mut self, part: Part, amax: impl BufferMut<'a, Element = f32>) -> Result<&mut Self> {
+        let amax = amax.span();
+        check(unsafe { sys::mxq_tensor_set_amax(self.handle.get(), part as i32, amax.address().cast(), amax.bytes()) })?;
         self.amax_is_const[part as usize - 1] = false;
-        Ok(self)
+        Ok(self.placed(&[(name(part, AMAX), amax.place())]))
     }
 
     /// The amax of a part that is only read, as [`set_const_part`](Tensor::set_const_part) sets codes and scales.
-    pub fn set_const_amax(&mut self, part: Part, amax: &'a [f32]) -> Result<&mut Self> {
-        let (address, bytes) = of(amax);
-        check(unsafe { sys::mxq_tensor_set_amax(self.handle.get(), part as i32, address.cast_mut().cast(), bytes) })?;
+    pub fn set_const_amax(&mut self, part: Part, amax: impl Buffer<'a, Element = f32>) -> Result<&mut Self> {
+        let amax = amax.span();
+        check(unsafe { sys::mxq_tensor_set_amax(self.handle.get(), part as i32, amax.address().cast(), amax.bytes()) })?;
         self.amax_is_const[part as usize - 1] = true;
-        Ok(self)
+        Ok(self.placed(&[(name(part, AMAX), amax.place())]))
     }
 
     /// Refuses an amax that is only read where a verb may write it.
@@ -215,22 +279,89 @@ impl<'a> Tensor<'a> {
     }
 
     /// NVFP4: the decode scale of a part, in place of its amax.
-    pub fn set_decode_scale(&mut self, part: Part, scale: &'a [f32]) -> Result<&mut Self> {
-        let (address, bytes) = of(scale);
-        self.done(unsafe { sys::mxq_tensor_set_decode_scale(self.handle.get(), part as i32, address.cast(), bytes) })
+    pub fn set_decode_scale(&mut self, part: Part, scale: impl Buffer<'a, Element = f32>) -> Result<&mut Self> {
+        let (raw, scale) = (self.handle.get(), scale.span());
+        check(unsafe { sys::mxq_tensor_set_decode_scale(raw, part as i32, scale.address().cast(), scale.bytes()) })?;
+        Ok(self.placed(&[(name(part, DECODE_SCALE), scale.place())]))
     }
 
     /// FP8 with TENSOR scales: the factor of delayed scaling.
-    pub fn set_quantization_scale(&mut self, scale: &'a [f32]) -> Result<&mut Self> {
-        let (address, bytes) = of(scale);
-        self.done(unsafe { sys::mxq_tensor_set_quantization_scale(self.handle.get(), address.cast(), bytes) })
+    pub fn set_quantization_scale(&mut self, scale: impl Buffer<'a, Element = f32>) -> Result<&mut Self> {
+        let scale = scale.span();
+        check(unsafe { sys::mxq_tensor_set_quantization_scale(self.handle.get(), scale.address().cast(), scale.bytes()) })?;
+        Ok(self.placed(&[("quantization_scale", scale.place())]))
     }
 
     /// Groups of rows: ends\[g\], i32 or i64, is one past the last row of group g.
-    pub fn set_groups<T: End>(&mut self, ends: &'a [T]) -> Result<&mut Self> {
-        let bytes = size_of_val(ends) as u64;
-        let count = i32::try_from(ends.len()).unwrap_or(i32::MAX); // more than the library takes
-        self.done(unsafe { sys::mxq_tensor_set_groups(self.handle.get(), ends.as_ptr().cast(), bytes, T::TYPE as i32, count) })
+    pub fn set_groups<T: Integer>(&mut self, ends: impl Buffer<'a, Element = T>) -> Result<&mut Self> {
+        let ends = ends.span();
+        let count = i32::try_from(ends.count::<T>()).unwrap_or(i32::MAX); // more than the library takes
+        let raw = self.handle.get();
+        check(unsafe { sys::mxq_tensor_set_groups(raw, ends.start(), ends.bytes(), T::TYPE as i32, count) })?;
+        Ok(self.placed(&[("groups", ends.place())]))
+    }
+
+    /// Declares groups without their ends, for sizes and queries.
+    pub fn declare_groups(&mut self, count: i32, ends_type: Type) -> Result<&mut Self> {
+        check(unsafe { sys::mxq_tensor_set_groups(self.handle.get(), ptr::null(), 0, ends_type as i32, count) })?;
+        Ok(self.placed(&[("groups", None)]))
+    }
+
+    /// A copy of the ends in memory of the host, of the type and count given to [`set_groups`](Tensor::set_groups), which is
+    /// called first. On CUDA it lets a grouped product take an implementation with one call for each group.
+    pub fn set_host_ends<T: Integer>(&mut self, ends: &'a [T]) -> Result<&mut Self> {
+        let bytes = std::mem::size_of_val(ends) as u64;
+        self.done(unsafe { sys::mxq_tensor_set_host_ends(self.handle.get(), ends.as_ptr().cast(), bytes) })
+    }
+
+    /// Where [`pad_groups`](crate::pad_groups) and [`unpad_groups`](crate::unpad_groups) write the start and the end of each
+    /// group in a part, padding included: as many integers as there are groups, of the type of the ends.
+    pub fn set_padded_groups<T: Integer>(
+        &mut self,
+        part: Part,
+        starts: impl BufferMut<'a, Element = T>,
+        ends: impl BufferMut<'a, Element = T>,
+    ) -> Result<&mut Self> {
+        let (raw, starts, ends) = (self.handle.get(), starts.span(), ends.span());
+        check(unsafe {
+            sys::mxq_tensor_set_padded_groups(raw, part as i32, starts.address(), starts.bytes(), ends.address(), ends.bytes())
+        })?;
+        Ok(self.placed(&[(name(part, PADDED_STARTS), starts.place()), (name(part, PADDED_ENDS), ends.place())]))
+    }
+
+    /// Rows of a plain matrix by index: row i is row indices\[i\] of its data, which have `source_rows` rows; -1 is a row of
+    /// zeros. One i32 or i64 for each row. A CPU context refuses other numbers out of range, CUDA takes them for -1.
+    pub fn set_row_indices<T: Integer>(
+        &mut self,
+        indices: impl Buffer<'a, Element = T>,
+        source_rows: i64,
+    ) -> Result<&mut Self> {
+        let (raw, indices) = (self.handle.get(), indices.span());
+        check(unsafe {
+            sys::mxq_tensor_set_row_indices(raw, indices.address(), indices.bytes(), T::TYPE as i32, source_rows)
+        })?;
+        Ok(self.placed(&[("row_indices", indices.place())]))
+    }
+
+    /// Declares rows by index without the indices, for sizes and queries.
+    pub fn declare_row_indices(&mut self, index_type: Type, source_rows: i64) -> Result<&mut Self> {
+        let (raw, none) = (self.handle.get(), ptr::null());
+        check(unsafe { sys::mxq_tensor_set_row_indices(raw, none, 0, index_type as i32, source_rows) })?;
+        Ok(self.placed(&[("row_indices", None)]))
+    }
+
+    /// The rows of the tokens that a routing chose, by expert: sets the routing's groups and, as indices, its row_tokens. The
+    /// matrix has tokens x choices rows, its data one for each token. The routing stays borrowed, since
+    /// [`route`](crate::route) would change both.
+    pub fn set_routing_rows(&mut self, routing: &'a Routing<'_>) -> Result<&mut Self> {
+        check(unsafe { sys::mxq_tensor_set_routing_rows(self.handle.get(), routing.as_raw()) })?;
+        Ok(self.placed_by(routing, &[("groups", "ends"), ("row_indices", "row_tokens")]))
+    }
+
+    /// The groups of a routing, for a matrix of tokens x choices rows: the ends of the experts of this rank.
+    pub fn set_routing_groups(&mut self, routing: &'a Routing<'_>) -> Result<&mut Self> {
+        check(unsafe { sys::mxq_tensor_set_routing_groups(self.handle.get(), routing.as_raw()) })?;
+        Ok(self.placed_by(routing, &[("groups", "ends")]))
     }
 
     /// The alignments that groups are padded to, of rows and of columns of columnwise codes; columnwise 0: the default.
@@ -282,9 +413,42 @@ impl<'a> Tensor<'a> {
         self.handle.get()
     }
 
+    pub(crate) fn places(&self) -> &Places {
+        &self.places
+    }
+
+    /// Whether its data or a part is a list of experts, whose addresses live in this value.
+    pub(crate) fn has_lists(&self) -> bool {
+        self.lists.iter().any(|list| list.count() != 0)
+    }
+
     fn done(&mut self, status: sys::mxq_status) -> Result<&mut Self> {
         check(status).map(|()| self)
     }
+
+    /// Records where buffers are.
+    fn placed(&mut self, buffers: &[(&'static str, Option<Place>)]) -> &mut Self {
+        buffers.iter().for_each(|(name, place)| self.places.set(name, *place));
+        self
+    }
+
+    /// Records buffers that are arrays of a routing.
+    fn placed_by(&mut self, routing: &Routing, arrays: &[(&'static str, &str)]) -> &mut Self {
+        arrays.iter().for_each(|(name, array)| self.places.set(name, routing.place_of(array)));
+        self
+    }
+}
+
+const CODES: [&str; 2] = ["rowwise.codes", "columnwise.codes"];
+const SCALES: [&str; 2] = ["rowwise.scales", "columnwise.scales"];
+const AMAX: [&str; 2] = ["rowwise.amax", "columnwise.amax"];
+const DECODE_SCALE: [&str; 2] = ["rowwise.decode_scale", "columnwise.decode_scale"];
+const PADDED_STARTS: [&str; 2] = ["rowwise.padded_starts", "columnwise.padded_starts"];
+const PADDED_ENDS: [&str; 2] = ["rowwise.padded_ends", "columnwise.padded_ends"];
+
+/// The name of a buffer of one part, which a setter has taken.
+fn name(part: Part, of_parts: [&'static str; 2]) -> &'static str {
+    of_parts[usize::from(part == Part::Columnwise)]
 }
 
 impl fmt::Display for Tensor<'_> {

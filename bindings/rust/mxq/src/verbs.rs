@@ -1,45 +1,16 @@
 //! The verbs on CPU contexts, and what a query says of a call on any context.
 use crate::context::Context;
-use crate::enums::Bound;
-use crate::error::{check, text, Result};
+use crate::device::places;
+use crate::error::Result;
 use crate::launch::{self, Launch};
 use crate::options::{GemmOptions, QuantizeOptions};
+use crate::plan::{plan, Plan};
 use crate::tensor::Tensor;
 use mxq_sys as sys;
 use std::ptr;
 
-/// How a call would run: the answer of a query.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
-    /// The name of the implementation.
-    pub implementation: String,
-    /// Why none of the better ones takes the call; "" for the best one.
-    pub reason: String,
-    /// Bytes of device memory that the verb needs.
-    pub workspace_bytes: u64,
-    /// The class of bound that a product's error keeps.
-    pub bound: Bound,
-}
-
-/// Makes a plan of what a query writes.
-fn plan(query: impl FnOnce(*mut *mut sys::mxq_plan) -> sys::mxq_status) -> Result<Plan> {
-    let mut raw = ptr::null_mut();
-    check(query(&mut raw))?;
-    // SAFETY: the query succeeded, so the plan is live; its text is copied before it is destroyed.
-    unsafe {
-        let out = Plan {
-            implementation: text(sys::mxq_plan_implementation(raw)).to_owned(),
-            reason: text(sys::mxq_plan_reason(raw)).to_owned(),
-            workspace_bytes: sys::mxq_plan_workspace_bytes(raw),
-            bound: Bound::from_raw(sys::mxq_plan_bound(raw)).unwrap_or(Bound::None),
-        };
-        sys::mxq_plan_destroy(raw);
-        Ok(out)
-    }
-}
-
 /// Refuses what a safe verb may not do: work that goes on after the call, and writing to an amax that was borrowed to read.
-fn ready(context: &Context, out: &Tensor) -> Result<()> {
+pub(crate) fn ready(context: &Context, out: &Tensor) -> Result<()> {
     context.synchronous()?;
     out.require_amax_to_write()
 }
@@ -53,9 +24,12 @@ pub fn quantize(context: &Context, options: Option<&QuantizeOptions>, input: &Te
 
 /// How [`quantize`] would run with these arguments.
 pub fn quantize_query(context: &Context, options: Option<&QuantizeOptions>, input: &Tensor, out: &Tensor) -> Result<Plan> {
+    let given = places!["options": options, "in": Some(input), "out": Some(out)];
     let options = options.map_or(ptr::null(), |options| options.as_raw() as *const _);
     // SAFETY: a query reads descriptors and options alone, which are live.
-    plan(|raw| unsafe { sys::mxq_quantize_query(context.as_raw(), options, input.as_raw(), out.as_raw(), raw) })
+    plan("mxq_quantize_query", context, given, |raw| unsafe {
+        sys::mxq_quantize_query(context.as_raw(), options, input.as_raw(), out.as_raw(), raw)
+    })
 }
 
 /// Quantizes a quantized tensor to another format or other parts.
@@ -67,9 +41,12 @@ pub fn requantize(context: &Context, options: Option<&QuantizeOptions>, input: &
 
 /// How [`requantize`] would run with these arguments.
 pub fn requantize_query(context: &Context, options: Option<&QuantizeOptions>, input: &Tensor, out: &Tensor) -> Result<Plan> {
+    let given = places!["options": options, "in": Some(input), "out": Some(out)];
     let options = options.map_or(ptr::null(), |options| options.as_raw() as *const _);
     // SAFETY: a query reads descriptors and options alone, which are live.
-    plan(|raw| unsafe { sys::mxq_requantize_query(context.as_raw(), options, input.as_raw(), out.as_raw(), raw) })
+    plan("mxq_requantize_query", context, given, |raw| unsafe {
+        sys::mxq_requantize_query(context.as_raw(), options, input.as_raw(), out.as_raw(), raw)
+    })
 }
 
 /// Dequantizes `input` to a plain tensor.
@@ -81,9 +58,12 @@ pub fn dequantize(context: &Context, options: Option<&QuantizeOptions>, input: &
 
 /// How [`dequantize`] would run with these arguments.
 pub fn dequantize_query(context: &Context, options: Option<&QuantizeOptions>, input: &Tensor, out: &Tensor) -> Result<Plan> {
+    let given = places!["options": options, "in": Some(input), "out": Some(out)];
     let options = options.map_or(ptr::null(), |options| options.as_raw() as *const _);
     // SAFETY: a query reads descriptors and options alone, which are live.
-    plan(|raw| unsafe { sys::mxq_dequantize_query(context.as_raw(), options, input.as_raw(), out.as_raw(), raw) })
+    plan("mxq_dequantize_query", context, given, |raw| unsafe {
+        sys::mxq_dequantize_query(context.as_raw(), options, input.as_raw(), out.as_raw(), raw)
+    })
 }
 
 /// Writes the amax of `input` to that of `out`.
@@ -95,9 +75,12 @@ pub fn amax(context: &Context, options: Option<&QuantizeOptions>, input: &Tensor
 
 /// How [`amax`] would run with these arguments.
 pub fn amax_query(context: &Context, options: Option<&QuantizeOptions>, input: &Tensor, out: &Tensor) -> Result<Plan> {
+    let given = places!["options": options, "in": Some(input), "out": Some(out)];
     let options = options.map_or(ptr::null(), |options| options.as_raw() as *const _);
     // SAFETY: a query reads descriptors and options alone, which are live.
-    plan(|raw| unsafe { sys::mxq_amax_query(context.as_raw(), options, input.as_raw(), out.as_raw(), raw) })
+    plan("mxq_amax_query", context, given, |raw| unsafe {
+        sys::mxq_amax_query(context.as_raw(), options, input.as_raw(), out.as_raw(), raw)
+    })
 }
 
 /// Converts between plain formats.
@@ -109,9 +92,12 @@ pub fn convert(context: &Context, options: Option<&QuantizeOptions>, input: &Ten
 
 /// How [`convert`] would run with these arguments.
 pub fn convert_query(context: &Context, options: Option<&QuantizeOptions>, input: &Tensor, out: &Tensor) -> Result<Plan> {
+    let given = places!["options": options, "in": Some(input), "out": Some(out)];
     let options = options.map_or(ptr::null(), |options| options.as_raw() as *const _);
     // SAFETY: a query reads descriptors and options alone, which are live.
-    plan(|raw| unsafe { sys::mxq_convert_query(context.as_raw(), options, input.as_raw(), out.as_raw(), raw) })
+    plan("mxq_convert_query", context, given, |raw| unsafe {
+        sys::mxq_convert_query(context.as_raw(), options, input.as_raw(), out.as_raw(), raw)
+    })
 }
 
 /// Copies groups of rows to a larger alignment.
@@ -123,9 +109,12 @@ pub fn pad_groups(context: &Context, options: Option<&QuantizeOptions>, input: &
 
 /// How [`pad_groups`] would run with these arguments.
 pub fn pad_groups_query(context: &Context, options: Option<&QuantizeOptions>, input: &Tensor, out: &Tensor) -> Result<Plan> {
+    let given = places!["options": options, "in": Some(input), "out": Some(out)];
     let options = options.map_or(ptr::null(), |options| options.as_raw() as *const _);
     // SAFETY: a query reads descriptors and options alone, which are live.
-    plan(|raw| unsafe { sys::mxq_pad_groups_query(context.as_raw(), options, input.as_raw(), out.as_raw(), raw) })
+    plan("mxq_pad_groups_query", context, given, |raw| unsafe {
+        sys::mxq_pad_groups_query(context.as_raw(), options, input.as_raw(), out.as_raw(), raw)
+    })
 }
 
 /// Copies groups of rows to a smaller alignment.
@@ -137,9 +126,12 @@ pub fn unpad_groups(context: &Context, options: Option<&QuantizeOptions>, input:
 
 /// How [`unpad_groups`] would run with these arguments.
 pub fn unpad_groups_query(context: &Context, options: Option<&QuantizeOptions>, input: &Tensor, out: &Tensor) -> Result<Plan> {
+    let given = places!["options": options, "in": Some(input), "out": Some(out)];
     let options = options.map_or(ptr::null(), |options| options.as_raw() as *const _);
     // SAFETY: a query reads descriptors and options alone, which are live.
-    plan(|raw| unsafe { sys::mxq_unpad_groups_query(context.as_raw(), options, input.as_raw(), out.as_raw(), raw) })
+    plan("mxq_unpad_groups_query", context, given, |raw| unsafe {
+        sys::mxq_unpad_groups_query(context.as_raw(), options, input.as_raw(), out.as_raw(), raw)
+    })
 }
 
 /// Copies compact scales to the layout of block-scaled tensor cores.
@@ -156,9 +148,12 @@ pub fn swizzle_scales_query(
     input: &Tensor,
     out: &Tensor,
 ) -> Result<Plan> {
+    let given = places!["options": options, "in": Some(input), "out": Some(out)];
     let options = options.map_or(ptr::null(), |options| options.as_raw() as *const _);
     // SAFETY: a query reads descriptors and options alone, which are live.
-    plan(|raw| unsafe { sys::mxq_swizzle_scales_query(context.as_raw(), options, input.as_raw(), out.as_raw(), raw) })
+    plan("mxq_swizzle_scales_query", context, given, |raw| unsafe {
+        sys::mxq_swizzle_scales_query(context.as_raw(), options, input.as_raw(), out.as_raw(), raw)
+    })
 }
 
 /// Copies scales back to compact order.
@@ -175,9 +170,12 @@ pub fn unswizzle_scales_query(
     input: &Tensor,
     out: &Tensor,
 ) -> Result<Plan> {
+    let given = places!["options": options, "in": Some(input), "out": Some(out)];
     let options = options.map_or(ptr::null(), |options| options.as_raw() as *const _);
     // SAFETY: a query reads descriptors and options alone, which are live.
-    plan(|raw| unsafe { sys::mxq_unswizzle_scales_query(context.as_raw(), options, input.as_raw(), out.as_raw(), raw) })
+    plan("mxq_unswizzle_scales_query", context, given, |raw| unsafe {
+        sys::mxq_unswizzle_scales_query(context.as_raw(), options, input.as_raw(), out.as_raw(), raw)
+    })
 }
 
 /// Multiplies: D = alpha op(A) op(B) + beta D + bias, by default D = A B^T.
@@ -189,9 +187,12 @@ pub fn gemm(context: &Context, options: Option<&GemmOptions>, a: &Tensor, b: &Te
 
 /// How [`gemm`] would run with these arguments.
 pub fn gemm_query(context: &Context, options: Option<&GemmOptions>, a: &Tensor, b: &Tensor, d: &Tensor) -> Result<Plan> {
+    let given = places!["options": options, "a": Some(a), "b": Some(b), "d": Some(d)];
     let options = options.map_or(ptr::null(), |options| options.as_raw() as *const _);
     // SAFETY: a query reads descriptors and options alone, which are live.
-    plan(|raw| unsafe { sys::mxq_gemm_query(context.as_raw(), options, a.as_raw(), b.as_raw(), d.as_raw(), raw) })
+    plan("mxq_gemm_query", context, given, |raw| unsafe {
+        sys::mxq_gemm_query(context.as_raw(), options, a.as_raw(), b.as_raw(), d.as_raw(), raw)
+    })
 }
 
 /// Multiplies once per group of rows.
@@ -209,7 +210,10 @@ pub fn grouped_gemm_query(
     b: &Tensor,
     d: &Tensor,
 ) -> Result<Plan> {
+    let given = places!["options": options, "a": Some(a), "b": Some(b), "d": Some(d)];
     let options = options.map_or(ptr::null(), |options| options.as_raw() as *const _);
     // SAFETY: a query reads descriptors and options alone, which are live.
-    plan(|raw| unsafe { sys::mxq_grouped_gemm_query(context.as_raw(), options, a.as_raw(), b.as_raw(), d.as_raw(), raw) })
+    plan("mxq_grouped_gemm_query", context, given, |raw| unsafe {
+        sys::mxq_grouped_gemm_query(context.as_raw(), options, a.as_raw(), b.as_raw(), d.as_raw(), raw)
+    })
 }
