@@ -295,6 +295,18 @@ bool both_transposed(Bound& bound, int64_t) {
     return true;
 }
 
+// Gives the rows of a plain tensor of an activation padding, which no activation takes.
+bool pad_rows(Bound& bound, int64_t at) {
+    std::vector<size_t> plain;
+    for (size_t i = 0; i < bound.tensors.size(); ++i)
+        if (bound.problem.tensors[i].side.plain() && bound.problem.tensors[i].side.grouped) plain.push_back(i);
+    if (plain.empty()) return false;
+    extend_buffers(bound);
+    bound.point();
+    ok(mxq_tensor_set_group_alignment(bound.tensors[plain[static_cast<size_t>(at) % plain.size()]], 32, 0));
+    return true;
+}
+
 // ---- Memory ------------------------------------------------------------------------------------------------------------
 
 // Returns the problem with ends that are out of order or past the rows.
@@ -352,6 +364,7 @@ bool no_amax(const Call& call) { return call.verb != "amax"; }
 bool no_pad(const Call& call) { return !pads(call); }
 bool contracts(const Call& call) { return call.contracts_groups(); }
 bool has_hadamard(const Call& call) { return quantizes(call) && (call.cols() % 16 || call.rows() % 16); }
+bool activates_groups(const Call& call) { return call.is_activation() && call.groups; }
 bool routes(const Call& call) { return call.verb == "route"; }
 bool sums_rows(const Call& call) { return call.computed; }
 bool leave_bound(Bound&, int64_t) { return true; }
@@ -386,6 +399,7 @@ const std::vector<Rule>& all_rules() {
         {"accumulate", product, MXQ_STATUS_INVALID_ARGUMENT, true, accumulate_in_16_bits},
         {"bias", contracts, MXQ_STATUS_UNSUPPORTED, true, bias_of_gradient},
         {"transposes", contracts, MXQ_STATUS_UNSUPPORTED, true, both_transposed},
+        {"padded", activates_groups, MXQ_STATUS_UNSUPPORTED, true, pad_rows},
         {"id", routes, MXQ_STATUS_INVALID_ARGUMENT, false, leave_bound, with_wrong_id, true},
         {"choice_row", sums_rows, MXQ_STATUS_INVALID_ARGUMENT, false, leave_bound, with_wrong_choice_row},
     });
@@ -399,8 +413,8 @@ namespace {
 // Returns whether a rule is one of the layer's verbs, too.
 bool is_of_layer(const Rule& rule, const Call& call) {
     if (rule.name == "shape") return call.verb != "route";
-    for (const char* name :
-         {"short", "null", "misaligned", "overlap", "ends", "number", "implementation", "stream", "id", "choice_row"})
+    for (const char* name : {"short", "null", "misaligned", "overlap", "ends", "number", "implementation", "stream", "id",
+                             "choice_row", "padded"})
         if (rule.name == name) return true;
     return false;
 }

@@ -352,7 +352,7 @@ const std::vector<Field>& fields() {
 // Returns whether a call of this verb has the field: the tensors of products have other names.
 bool belongs(const Field& field, const Call& call) {
     if (field.name == "in" || field.name == "out") return !call.is_product();
-    if (field.name == "d") return call.is_product() || call.is_layer();
+    if (field.name == "d") return call.is_product() || call.reads_d();
     if (field.name == "a" || field.name == "b") return call.is_product();
     return true;
 }

@@ -116,6 +116,7 @@ struct Call {
     bool is_activation() const { return verb == "activate" || verb == "activate_backward"; }
     bool is_routed() const { return verb == "route" || verb == "combine" || verb == "combine_backward"; }
     bool is_layer() const { return is_activation() || is_routed(); }
+    bool reads_d() const { return verb == "activate_backward" || verb == "combine_backward" || (verb == "combine" && residual); }
     // Returns whether a quantized `out` is made of numbers, by the options of quantize.
     bool quantizes() const { return verb == "quantize" || verb == "requantize" || is_activation(); }
     // Returns whether the product reads the rowwise part of B for want of a columnwise one.
