@@ -89,9 +89,13 @@ def places_of(edit, source):
         pattern += pattern_of(parts[i]) + r"\s*"
         if i + 1 < len(parts):
             pattern += "(" + pattern_of(parts[i + 1]) + r")\s*"
-    for original in parts[1::3]:
+    for original, mutated in zip(parts[1::3], parts[2::3]):
         if not re.search(r"[\w)\]}\"';]$", original):
             raise ValueError(f"{original} is no expression, and no statement that ends with a semicolon")
+        if not original.endswith(";") and not mutated.strip():
+            raise ValueError(f"{original} becomes nothing, which no expression is")
+        if any(original.count(pair[0]) != original.count(pair[1]) for pair in ("()", "[]", "{}")):
+            raise ValueError(f"{original} has a bracket without its other half; put a space before its mark")
     found = list(re.finditer(pattern, source))
     if len(found) != 1:
         raise ValueError(f"occurs {len(found)} times, not once")

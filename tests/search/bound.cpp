@@ -27,7 +27,7 @@ bool needs_no_pointer(const std::string& name) {
 
 // Returns whether a buffer says what the call does, so that a query needs it too.
 bool is_of_options(const std::string& name) {
-    return name == "bias" || name == "seed_offset" || name == "out.quantization_scale";
+    return name == "bias" || name == "seed_offset" || name == "out.quantization_scale" || name == "row_weights";
 }
 
 struct Entry {
@@ -79,6 +79,8 @@ Bound::Bound(Runner& runner, const Problem& problem, const std::string& implemen
 void Bound::ask_for(const std::string& implementation) {
     if (problem.call.is_product())
         ok(mxq_gemm_options_set_implementation(gemm_options, implementation.c_str()));
+    else if (problem.call.is_activation())
+        ok(mxq_activate_options_set_implementation(activate_options, implementation.c_str()));
     else if (options || !implementation.empty())
         ok(mxq_quantize_options_set_implementation(made(options), implementation.c_str()));
 }
@@ -287,7 +289,9 @@ void Bound::point_block(size_t number, const std::vector<std::string>& block) {
 }
 
 bool Bound::is_read_only(const TensorPlan& plan) const {
-    return problem.call.read_only && plan.name != "out" && plan.name != "d";
+    const auto found = problem.images.find(plan.name + ".data");
+    const bool is_written = found != problem.images.end() && found->second.written;
+    return problem.call.read_only && plan.name != "out" && plan.name != "d" && !is_written;
 }
 
 namespace {
@@ -360,10 +364,13 @@ void Bound::point_tensor(size_t number) {
 
 void Bound::point() {
     for (size_t i = 0; i < tensors.size(); ++i) point_tensor(i);
-    if (has("bias")) ok(mxq_gemm_options_set_bias(gemm_options, problem.call.bias, at("bias").address, at("bias").bytes));
+    if (problem.call.is_routed()) point_routing();
+    if (has("bias") && problem.call.is_product())
+        ok(mxq_gemm_options_set_bias(gemm_options, problem.call.bias, at("bias").address, at("bias").bytes));
     if (has("seed_offset"))
         ok(mxq_quantize_options_set_stochastic_rounding(options,
                                                         reinterpret_cast<const uint64_t*>(at("seed_offset").address), 16));
+    if (problem.call.is_activation()) point_activation();
 }
 
 void Bound::set_limit(int64_t sm_count) { ok(mxq_gemm_options_set_sm_count(gemm_options, static_cast<int32_t>(sm_count))); }
@@ -378,14 +385,15 @@ void Bound::make_options() {
         if (!runner.device->is_cpu()) set_limit(call.sm_count);
         return;
     }
+    if (call.is_activation()) make_activation();
+    if (call.is_routed()) make_routing();
     if (call.rounding) ok(mxq_quantize_options_set_scale_rounding(made(options), call.rounding));
     if (call.nonfinite) ok(mxq_quantize_options_set_nonfinite(made(options), call.nonfinite));
     if (call.four_over_six) ok(mxq_quantize_options_set_four_over_six(made(options), call.four_over_six));
     if (call.keep_hadamard) ok(mxq_quantize_options_set_undo_hadamard(made(options), 0));
     if (call.source) ok(mxq_quantize_options_set_source_part(made(options), call.source));
     if (call.stochastic) made(options);
-    const bool quantizes = call.verb == "quantize" || call.verb == "requantize";
-    if (quantizes && !call.compute_amax && call.second.format == MXQ_FORMAT_NVFP4)
+    if (call.quantizes() && !call.compute_amax && call.second.format == MXQ_FORMAT_NVFP4)
         ok(mxq_quantize_options_set_compute_amax(made(options), 0));
     if (call.power_of_two) ok(mxq_quantize_options_set_power_of_two_scales(made(options), 1));
     if (call.epsilon != 0) ok(mxq_quantize_options_set_amax_epsilon(made(options), call.epsilon));
@@ -394,12 +402,14 @@ void Bound::make_options() {
 // ---- Calls -------------------------------------------------------------------------------------------------------------
 
 mxq_status Bound::query(mxq_plan** plan) const {
+    if (problem.call.is_layer()) return query_layer(plan);
     if (!problem.call.is_product()) return entry_of(problem.call.verb).query(context, options, tensors[0], tensors[1], plan);
     const auto ask = problem.call.verb == "gemm" ? mxq_gemm_query : mxq_grouped_gemm_query;
     return ask(context, gemm_options, tensors[0], tensors[1], tensors[2], plan);
 }
 
 mxq_status Bound::run() const {
+    if (problem.call.is_layer()) return run_layer();
     if (!problem.call.is_product())
         return entry_of(problem.call.verb)
             .run(context, options, tensors[0], tensors[1], workspace.address, workspace.bytes, stream);

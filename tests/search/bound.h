@@ -62,6 +62,9 @@ struct Bound {
     std::span<const uint8_t> content(const std::string& name) const;
     bool workspace_is_poison() const;
 
+    // Returns the descriptor of a tensor by its name; NULL where the call has none.
+    mxq_tensor* tensor(const std::string& name) const;
+
     // Creates the descriptor of a tensor with these dimensions, without pointers.
     void create(size_t tensor, testing::Dims dims);
 
@@ -84,6 +87,8 @@ struct Bound {
     std::vector<testing::Tensor> tensors;
     testing::QuantizeOptions options;  // NULL: defaults
     testing::GemmOptions gemm_options;
+    testing::Handle<mxq_activate_options, mxq_activate_options_destroy> activate_options;
+    testing::RoutingHandle routing;
     void* stream;
 
 private:
@@ -98,7 +103,13 @@ private:
     void point_block(size_t number, const std::vector<std::string>& block);
     void point_part_list(size_t number, int32_t part);
     const void* const* addresses_of(const std::string& buffer, const Lying& lying);
+    void point_activation();
+    void point_routing();
     void make_options();
+    void make_activation();
+    void make_routing();
+    mxq_status query_layer(mxq_plan** plan) const;
+    mxq_status run_layer() const;
     bool is_read_only(const TensorPlan& plan) const;
     Pointer at(const std::string& name) const { return has(name) ? pointers.at(name) : Pointer{}; }
 

@@ -34,14 +34,21 @@ bool is_optional(const Bound& bound, const std::string& name) {
     const bool is_global = ends_with(name, ".amax") || ends_with(name, ".decode_scale");
     if (is_global && has_no_experts(bound.problem, name)) return true;
     if (name == "out.rowwise.amax" || name == "out.columnwise.amax") return !nvfp4 || bound.problem.call.verb == "amax";
+    if (name == "bias_gradient" || name == "row_weight_gradient" || name == "routing.dropped" ||
+        name == "routing.choice_rows")
+        return true;
     return ends_with(name, ".starts") || (ends_with(name, ".ends") && name != "ends") || name == "out.quantization_scale" ||
            name == "seed_offset";
 }
 
+// Returns whether a setter of a routing takes the buffer, which looks at its size itself.
+bool is_of_routing(const std::string& name) { return name.rfind("routing.", 0) == 0; }
+
 bool shorten(Bound& bound, int64_t at) {
     // Arrays of ends and seeds come without an extent.
-    const auto names =
-        buffers_where(bound, [](const std::string& name, const Image&) { return name != "ends" && name != "seed_offset"; });
+    const auto names = buffers_where(bound, [](const std::string& name, const Image&) {
+        return name != "ends" && name != "seed_offset" && !is_of_routing(name);
+    });
     if (names.empty()) return false;
     bound.pointers[names[static_cast<size_t>(at) % names.size()]].bytes -= 1;
     bound.point();
@@ -58,7 +65,8 @@ bool set_null(Bound& bound, int64_t at) {
 }
 
 bool misalign(Bound& bound, int64_t at) {
-    const auto names = buffers_where(bound, [](const std::string&, const Image& image) { return image.element > 1; });
+    const auto names = buffers_where(
+        bound, [](const std::string& name, const Image& image) { return image.element > 1 && name != "routing.memory"; });
     if (names.empty()) return false;
     bound.pointers[names[static_cast<size_t>(at) % names.size()]].address += 1;
     bound.point();
@@ -87,7 +95,7 @@ void extend_buffers(Bound& bound) {
     // NOLINTNEXTLINE(performance-no-int-to-ptr): an address that nothing has and nobody reads.
     auto* const somewhere = reinterpret_cast<uint8_t*>(uint64_t{1} << 45);
     for (auto& [name, pointer] : bound.pointers)
-        pointer = {pointer.address ? pointer.address : somewhere, uint64_t{1} << 40};
+        if (!is_of_routing(name)) pointer = {pointer.address ? pointer.address : somewhere, uint64_t{1} << 40};
 }
 
 bool other_shape(Bound& bound, int64_t at) {
@@ -194,6 +202,8 @@ bool wrong_direction(Bound& bound, int64_t) {
 bool unknown_implementation(Bound& bound, int64_t) {
     if (bound.problem.call.is_product())
         ok(mxq_gemm_options_set_implementation(bound.gemm_options, "no such thing"));
+    else if (bound.problem.call.is_activation())
+        ok(mxq_activate_options_set_implementation(bound.activate_options, "no such thing"));
     else
         ok(mxq_quantize_options_set_implementation(made(bound.options), "no such thing"));
     return true;
@@ -285,6 +295,18 @@ bool both_transposed(Bound& bound, int64_t) {
     return true;
 }
 
+// Gives the rows of a plain tensor of an activation padding, which no activation takes.
+bool pad_rows(Bound& bound, int64_t at) {
+    std::vector<size_t> plain;
+    for (size_t i = 0; i < bound.tensors.size(); ++i)
+        if (bound.problem.tensors[i].side.plain() && bound.problem.tensors[i].side.grouped) plain.push_back(i);
+    if (plain.empty()) return false;
+    extend_buffers(bound);
+    bound.point();
+    ok(mxq_tensor_set_group_alignment(bound.tensors[plain[static_cast<size_t>(at) % plain.size()]], 32, 0));
+    return true;
+}
+
 // ---- Memory ------------------------------------------------------------------------------------------------------------
 
 // Returns the problem with ends that are out of order or past the rows.
@@ -342,6 +364,9 @@ bool no_amax(const Call& call) { return call.verb != "amax"; }
 bool no_pad(const Call& call) { return !pads(call); }
 bool contracts(const Call& call) { return call.contracts_groups(); }
 bool has_hadamard(const Call& call) { return quantizes(call) && (call.cols() % 16 || call.rows() % 16); }
+bool activates_groups(const Call& call) { return call.is_activation() && call.groups; }
+bool routes(const Call& call) { return call.verb == "route"; }
+bool sums_rows(const Call& call) { return call.computed; }
 bool leave_bound(Bound&, int64_t) { return true; }
 
 std::vector<Rule> with_arguments(std::vector<Rule> rules) {
@@ -374,8 +399,24 @@ const std::vector<Rule>& all_rules() {
         {"accumulate", product, MXQ_STATUS_INVALID_ARGUMENT, true, accumulate_in_16_bits},
         {"bias", contracts, MXQ_STATUS_UNSUPPORTED, true, bias_of_gradient},
         {"transposes", contracts, MXQ_STATUS_UNSUPPORTED, true, both_transposed},
+        {"padded", activates_groups, MXQ_STATUS_UNSUPPORTED, true, pad_rows},
+        {"id", routes, MXQ_STATUS_INVALID_ARGUMENT, false, leave_bound, with_wrong_id, true},
+        {"choice_row", sums_rows, MXQ_STATUS_INVALID_ARGUMENT, false, leave_bound, with_wrong_choice_row},
     });
     return all;
+}
+
+}  // namespace
+
+namespace {
+
+// Returns whether a rule is one of the layer's verbs, too.
+bool is_of_layer(const Rule& rule, const Call& call) {
+    if (rule.name == "shape") return call.verb != "route";
+    for (const char* name : {"short", "null", "misaligned", "overlap", "ends", "number", "implementation", "stream", "id",
+                             "choice_row", "padded"})
+        if (rule.name == name) return true;
+    return false;
 }
 
 }  // namespace
@@ -383,7 +424,7 @@ const std::vector<Rule>& all_rules() {
 std::vector<std::string> rules_for(const Call& call) {
     std::vector<std::string> out;
     for (const Rule& rule : all_rules())
-        if (rule.suits(call)) out.push_back(rule.name);
+        if (rule.suits(call) && (!call.is_layer() || is_of_layer(rule, call))) out.push_back(rule.name);
     return out;
 }
 

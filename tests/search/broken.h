@@ -18,6 +18,7 @@ struct Rule {
     // Where memory breaks the rule, which a CPU context reads and a device does not: returns the problem with such memory,
     // or nothing where it has no place for it. On CUDA its values must not lead outside of the buffers.
     std::function<std::optional<Problem>(const Problem&, int64_t)> change = {};
+    bool device_answers = false;  // the changed problem has what a device then leaves behind
 };
 
 // Returns the rules about arguments, which broken_arguments.cpp holds.

@@ -67,6 +67,18 @@ const Names roundings = {{"floor", MXQ_SCALE_ROUNDING_FLOOR},
 const Names policies = {{"propagate", MXQ_NONFINITE_PROPAGATE}, {"saturate", MXQ_NONFINITE_SATURATE}};
 const Names modes = {{"mae", MXQ_FOUR_OVER_SIX_MAE}, {"mse", MXQ_FOUR_OVER_SIX_MSE}};
 const Names transposes = {{"n", MXQ_TRANSPOSE_N}, {"t", MXQ_TRANSPOSE_T}};
+const Names activations = {{"swiglu", MXQ_ACTIVATION_SWIGLU},
+                           {"geglu_erf", MXQ_ACTIVATION_GEGLU_ERF},
+                           {"geglu_tanh", MXQ_ACTIVATION_GEGLU_TANH},
+                           {"swiglu_clamped", MXQ_ACTIVATION_SWIGLU_CLAMPED},
+                           {"silu", MXQ_ACTIVATION_SILU},
+                           {"gelu_erf", MXQ_ACTIVATION_GELU_ERF},
+                           {"gelu_tanh", MXQ_ACTIVATION_GELU_TANH},
+                           {"squared_relu", MXQ_ACTIVATION_SQUARED_RELU}};
+const Names gate_layouts = {{"gate_up", MXQ_GATE_LAYOUT_GATE_UP},
+                            {"up_gate", MXQ_GATE_LAYOUT_UP_GATE},
+                            {"interleaved_gate_up", MXQ_GATE_LAYOUT_INTERLEAVED_GATE_UP},
+                            {"interleaved_up_gate", MXQ_GATE_LAYOUT_INTERLEAVED_UP_GATE}};
 const Names integer_types = {{"int32", MXQ_TYPE_INT32}, {"int64", MXQ_TYPE_INT64}};
 
 const std::string* name_in(const Names& names, int32_t value) {
@@ -312,6 +324,23 @@ const std::vector<Field>& fields() {
         field("exact", &Call::exact),
         field("bias", &Call::bias, formats),
         field("sm_count", &Call::sm_count),
+        field("activation", &Call::activation, activations),
+        field("gate_layout", &Call::gate_layout, gate_layouts),
+        field("clamp_alpha", &Call::clamp_alpha),
+        field("clamp_limit", &Call::clamp_limit),
+        field("clamp_addend", &Call::clamp_addend),
+        field("row_weights", &Call::row_weights, formats),
+        field("bias_gradient", &Call::bias_gradient),
+        field("weight_gradient", &Call::weight_gradient),
+        field("row_gradient", &Call::row_gradient),
+        field("residual", &Call::residual),
+        field("ids", &Call::ids),
+        field("id_type", &Call::id_type, integer_types),
+        field("choice_weights", &Call::choice_weights, formats),
+        field("first_expert", &Call::first_expert),
+        field("local_experts", &Call::local_experts),
+        field("counts_dropped", &Call::counts_dropped),
+        field("computed", &Call::computed),
         field("offsets", &Call::offsets),
         field("implementation", &Call::implementation),
         field("broken", &Call::broken),
@@ -321,9 +350,10 @@ const std::vector<Field>& fields() {
 }
 
 // Returns whether a call of this verb has the field: the tensors of products have other names.
-bool belongs(const Field& field, bool is_product) {
-    if (field.name == "in" || field.name == "out") return !is_product;
-    if (field.name == "a" || field.name == "b" || field.name == "d") return is_product;
+bool belongs(const Field& field, const Call& call) {
+    if (field.name == "in" || field.name == "out") return !call.is_product();
+    if (field.name == "d") return call.is_product() || call.reads_d();
+    if (field.name == "a" || field.name == "b") return call.is_product();
     return true;
 }
 
@@ -340,7 +370,7 @@ std::string text_of(const Call& call) {
     std::string out;
     for (const Field& field : fields()) {
         const std::string value = field.get(call);
-        if (!belongs(field, call.is_product()) || (!always(field) && value == field.get(plain))) continue;
+        if (!belongs(field, call) || (!always(field) && value == field.get(plain))) continue;
         if (!out.empty()) out += ' ';
         out.append(field.name).append("=").append(value);
     }
@@ -362,6 +392,8 @@ Call parse_call(const std::string& line) {
         if (!known) refuse(word, "field=value with the fields that call.h lists");
     }
     if (call.is_product() && call.shape.size() != 3) refuse(line, "a shape of m x n x k");
+    if (call.is_routed() && call.shape.size() != 3)
+        refuse(line, "a shape of three numbers: tokens, choices and experts or columns");
     return call;
 }
 

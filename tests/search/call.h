@@ -7,6 +7,10 @@
 // [:indexed=rows][:hadamard=part/rowwise mask/columnwise mask][:apart=gaps behind each line and each expert of codes/.../of
 // scales][:listed][:memory]. `shape` is rows x cols or experts x rows x cols; of a product it is m x n x k. `groups` lists
 // the rows of each group, 3x10 being three groups of ten. Whatever a line leaves out has the default that Call gives it.
+//
+// The verbs of the layer read `in` and, where they have one, `d` (the residual of combine, the gradient of the result for
+// activate_backward and combine_backward), and write `out`. The shape of activate is that of its result, without the gates;
+// of route it is tokens x choices x experts, of combine tokens x choices x columns.
 #ifndef MXQ_TESTS_SEARCH_CALL_H
 #define MXQ_TESTS_SEARCH_CALL_H
 
@@ -91,11 +95,30 @@ struct Call {
     int32_t bias = 0;      // its format; 0: none
     int64_t sm_count = 0;  // multiprocessors that a device may take, which a CPU refuses; 0: not set
 
+    int32_t activation = 0, gate_layout = 0;  // 0: not set
+    float clamp_alpha = 1.702f, clamp_limit = 7, clamp_addend = 1;
+    int32_t row_weights = 0;                               // of activate: their format; 0: none
+    bool bias_gradient = false;                            // of activate_backward: wanted
+    bool weight_gradient = false;                          // of activate_backward and combine_backward: wanted
+    bool row_gradient = true;                              // of combine_backward: out is wanted
+    bool residual = false;                                 // of combine: d is given
+    std::string ids = "uniform";                           // how experts are chosen: draw_choices (layer.cpp) lists the ways
+    int32_t id_type = MXQ_TYPE_INT32, choice_weights = 0;  // 0: no weights
+    int64_t first_expert = 0, local_experts = 0;           // of this rank; 0 and 0: all
+    bool counts_dropped = false;                           // of route: ids out of range are counted
+    bool computed = false;                                 // combine: the arrays of the routing are set one by one
+
     std::string implementation = "";  // "": every one that takes the call
     std::string broken = "";          // the rule that the call breaks (broken.h); "": none
     int64_t broken_at = 0;            // which of the places where it can be broken
 
     bool is_product() const { return verb == "gemm" || verb == "grouped_gemm"; }
+    bool is_activation() const { return verb == "activate" || verb == "activate_backward"; }
+    bool is_routed() const { return verb == "route" || verb == "combine" || verb == "combine_backward"; }
+    bool is_layer() const { return is_activation() || is_routed(); }
+    bool reads_d() const { return verb == "activate_backward" || verb == "combine_backward" || (verb == "combine" && residual); }
+    // Returns whether a quantized `out` is made of numbers, by the options of quantize.
+    bool quantizes() const { return verb == "quantize" || verb == "requantize" || is_activation(); }
     // Returns whether the product reads the rowwise part of B for want of a columnwise one.
     bool reads_b_by_rows() const {
         const bool both_as_they_are = transpose_a == MXQ_TRANSPOSE_N && transpose_b == MXQ_TRANSPOSE_N;
@@ -103,13 +126,16 @@ struct Call {
     }
     bool contracts_groups() const { return verb == "grouped_gemm" && transpose_a == MXQ_TRANSPOSE_T; }
     std::optional<int64_t> experts() const {
-        return !is_product() && shape.size() == 3 ? std::optional(shape[0]) : std::nullopt;
+        return !is_product() && !is_routed() && shape.size() == 3 ? std::optional(shape[0]) : std::nullopt;
     }
     int64_t m() const { return shape[0]; }
     int64_t n() const { return shape[1]; }
     int64_t k() const { return shape[2]; }
     // The rows that groups divide.
-    int64_t rows() const { return is_product() ? (contracts_groups() ? k() : m()) : shape[shape.size() - 2]; }
+    int64_t rows() const {
+        if (is_routed()) return m() * n();
+        return is_product() ? (contracts_groups() ? k() : m()) : shape[shape.size() - 2];
+    }
     int64_t cols() const { return shape.back(); }
     testing::Dims dims() const { return {experts(), rows(), cols()}; }
     int64_t group_count() const;
@@ -126,6 +152,9 @@ Call parse_call(const std::string& line);
 
 // Changes a drawn or shrunk call into one that the contract allows, if `broken` does not break it.
 void repair(Call& call);
+
+// Repairs what the verbs of the layer add to a call, and takes it from all other calls.
+void repair_layer(Call& call);
 
 }  // namespace search
 

@@ -330,6 +330,13 @@ std::optional<std::string> check_broken_on(Runner& runner, const Problem& proble
     return "";
 }
 
+// Memory that a CPU refuses and for which a device has an answer.
+std::string check_answer(Runner& runner, const Problem& problem) {
+    Counts ignored;
+    Bytes none;
+    return check_on(runner, problem, ignored, none);
+}
+
 std::optional<std::string> check_broken(const Problem& valid, std::vector<Runner>& runners, const Rule& rule) {
     const std::optional<Problem> changed = rule.change ? rule.change(valid, valid.call.broken_at) : std::nullopt;
     if (rule.change && !changed) return std::nullopt;
@@ -338,8 +345,10 @@ std::optional<std::string> check_broken(const Problem& valid, std::vector<Runner
         if (!runner.has_kernels_for(problem.call)) continue;
         if (!runner.device->is_cpu() && (is_of_cpu_alone(problem.call) || has_operands_apart(problem.call)))
             return std::nullopt;
-        const auto text =
-            changed && !runner.device->is_cpu() ? check_unchecked(runner, problem) : check_broken_on(runner, problem, rule);
+        const bool unchecked = changed && !runner.device->is_cpu();
+        const auto text = unchecked
+                              ? (rule.device_answers ? check_answer(runner, problem) : check_unchecked(runner, problem))
+                              : check_broken_on(runner, problem, rule);
         if (!text) return std::nullopt;
         if (!text->empty()) return runner.name + ", rule \"" + rule.name + "\" broken, " + *text;
     }
@@ -352,7 +361,7 @@ bool may_take(const Call& call, std::vector<Runner>& runners) {
     const Problem outline = make_outline(call);
     for (Runner& runner : runners) {
         Bound bound(runner, outline, call.implementation);
-        bound.invent_memory();
+        if (!call.is_routed()) bound.invent_memory();  // whose arrays have exact sizes
         if (bound.query(nullptr) == MXQ_STATUS_OK) return true;
     }
     return false;

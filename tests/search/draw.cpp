@@ -5,8 +5,10 @@
 
 namespace search {
 
-const std::vector<std::string> verbs = {"quantize",   "dequantize",   "requantize", "convert",     "amax",        "swizzle_scales", "unswizzle_scales",
-                                        "pad_groups", "unpad_groups", "gemm",       "grouped_gemm"};
+const std::vector<std::string> verbs = {
+    "quantize",   "dequantize",      "requantize", "convert",      "amax",  "swizzle_scales", "unswizzle_scales",
+    "pad_groups", "unpad_groups",    "gemm",       "grouped_gemm", "route", "activate",       "activate_backward",
+    "combine",    "combine_backward"};
 
 namespace {
 
@@ -326,11 +328,17 @@ void draw_offsets(Call& call, Random& random) {
     const int64_t offsets[] = {1, 2, 3, 4, 8, 16, 5, 7};
     const int64_t shared = pick(random, offsets);
     const bool all = one_in(random, 2);
-    const std::vector<std::string> tensors =
+    std::vector<std::string> tensors =
         call.is_product() ? std::vector<std::string>{"a", "b", "d"} : std::vector<std::string>{"in", "out"};
+    if (call.is_layer()) tensors = {"in", "out", "gradient", "residual", "d_out", "d_in", "d_weights", "routing"};
     for (const std::string& tensor : tensors)
         for (const char* buffer : buffer_names)
             if (all || one_in(random, 3)) call.offsets[tensor + "." + buffer] = all ? shared : pick(random, offsets);
+    if (call.is_layer())
+        for (const char* name :
+             {"row_weights", "bias_gradient", "row_weight_gradient", "routing.ids", "routing.weights", "routing.memory",
+              "routing.dropped", "routing.ends", "routing.row_tokens", "routing.choice_rows"})
+            if (all || one_in(random, 3)) call.offsets[name] = all ? shared : pick(random, offsets);
     if (all || one_in(random, 3)) call.offsets["ends"] = call.offsets["bias"] = call.offsets["seed_offset"] = shared;
 }
 
@@ -356,11 +364,12 @@ Call draw_call(uint64_t seed, int64_t number, const std::string& verb) {
     call.verb = verb.empty() ? draw_verb(random) : verb;
     const bool plain_in = call.verb == "quantize" || call.verb == "amax" || call.verb == "convert" ||
                           ((call.verb == "pad_groups" || call.verb == "unpad_groups") && one_in(random, 2)) ||
-                          (call.is_product() && one_in(random, 6));
+                          (call.is_product() && one_in(random, 6)) || call.is_layer();
     call.first = plain_in ? draw_plain_side(random) : draw_quantized(random);
     const bool pads = call.verb == "pad_groups" || call.verb == "unpad_groups",
                plain_out = call.verb == "dequantize" || call.verb == "convert" || (pads && plain_in) ||
-                           (call.is_product() && one_in(random, 6));
+                           (call.is_product() && one_in(random, 6)) || call.is_routed() ||
+                           (call.is_activation() && one_in(random, 3));
     call.second = plain_out ? draw_plain_side(random) : draw_quantized(random);
     call.d = draw_plain_side(random);
     if (call.is_product()) draw_product_options(call, random);
@@ -376,7 +385,7 @@ Call draw_call(uint64_t seed, int64_t number, const std::string& verb) {
     draw_hadamard(call, random);
     const bool groups =
         call.verb == "grouped_gemm" || call.verb == "pad_groups" || call.verb == "unpad_groups" || one_in(random, 3);
-    if (groups) {
+    if (groups && !call.is_routed()) {
         if (call.shape.size() == 3 && !call.is_product()) call.shape.erase(call.shape.begin());
         call.groups = draw_groups(random, call.rows());
         if (one_in(random, 150)) draw_many_groups(call, random);
@@ -387,6 +396,7 @@ Call draw_call(uint64_t seed, int64_t number, const std::string& verb) {
         call.cover = one_in(random, 2);
         call.own_ends = one_in(random, 3);
     }
+    if (call.is_layer()) draw_layer(call, random);
     if (call.groups || call.is_product()) limit_groups(call);
     if (call.verb == "gemm" && one_in(random, 250)) draw_wide_product(call, random);
     if (call.is_product() && !call.contracts_groups() && one_in(random, 100)) draw_deep_product(call, random);
@@ -402,6 +412,7 @@ Call draw_call(uint64_t seed, int64_t number, const std::string& verb) {
     const bool breaks = one_in(random, 9);
     if (!breaks || one_in(random, 8)) draw_apart(call, random);
     for (Side* side : {&call.first, &call.second, &call.d}) side->memory = !breaks && one_in(random, 4);
+    if (breaks && call.is_layer()) call.first.listed = false;
     repair(call);
     if (!breaks) return call;
     call.sm_count = 0;  // which a device may refuse before it finds what is broken
@@ -411,6 +422,11 @@ Call draw_call(uint64_t seed, int64_t number, const std::string& verb) {
     call.broken = listed ? "expert" : pick(random, rules_for(call));
     call.broken_at = random.below(16);
     return call;
+}
+
+Call draw_layer_call(uint64_t seed, int64_t number) {
+    const char* const of_layer[] = {"route", "activate", "activate_backward", "combine", "combine_backward"};
+    return draw_call(seed, number, of_layer[number % 5]);
 }
 
 }  // namespace search

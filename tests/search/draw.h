@@ -8,8 +8,14 @@ namespace search {
 
 extern const std::vector<std::string> verbs;
 
-// Returns a call of this verb, or of any verb for "".
+// Draws what a verb of the layer adds, and the shape of one with a routing.
+void draw_layer(Call& call, cases::Random& random);
+
+// Returns a call of this verb, or of any verb but those of the layer for "".
 Call draw_call(uint64_t seed, int64_t number, const std::string& verb);
+
+// Returns a call of a verb of the layer.
+Call draw_layer_call(uint64_t seed, int64_t number);
 
 }  // namespace search
 

@@ -305,6 +305,13 @@ void search_all(Search& search, const Options& options, Clock::time_point begin)
         if (options.calls >= 0 ? number >= options.calls : Clock::now() >= end) return std::nullopt;
         return draw(options, number, runners);
     });
+    if (!options.verb.empty() || !options.implementation.empty()) return;
+    // A call of the layer for each eight of the others, whose numbers stay what they are.
+    const auto end_of_layer = Clock::now() + std::chrono::duration<double>(options.minutes * 60 / 8);
+    search.check_all([&](int64_t number, std::vector<Runner>&) -> std::optional<Call> {
+        if (options.calls >= 0 ? number >= options.calls / 8 : Clock::now() >= end_of_layer) return std::nullopt;
+        return search::draw_layer_call(options.seed, number);
+    });
 }
 
 }  // namespace

@@ -42,8 +42,6 @@ int64_t rows_of_values(const oracle::Spec& spec, int64_t rows) {
     return spec.transforms(MXQ_PART_COLUMNWISE) ? 16 * oracle::ceil_div(rows, 16) : rows;
 }
 
-namespace {
-
 Image written_image(Bytes after, int64_t element) {
     Bytes before(after.size(), poison);
     return {std::move(before), std::move(after), element, true};
@@ -52,6 +50,8 @@ Image read_image(Bytes bytes, int64_t element) {
     Bytes before = bytes;
     return {std::move(before), std::move(bytes), element};
 }
+
+namespace {
 
 GroupedPart quantized(const Call& call, const TensorPlan& tensor, const oracle::Spec& spec, const oracle::Floats& x,
                       int32_t part) {
@@ -229,13 +229,13 @@ void add_plain(Problem& problem, const TensorPlan& tensor, const Bytes& dense) {
     image = read_image(with_gaps(tensor, rows.bytes, rows.written, oracle::untouchable), element);
 }
 
-namespace {
-
 void add_plain_output(Problem& problem, const TensorPlan& tensor, const Bytes& dense) {
     const oracle::Written rows = plain_rows(problem.call, tensor, dense, true);
     problem.images[tensor.name + ".data"] =
         written_image(with_gaps(tensor, rows.bytes, rows.written, poison), oracle::plain_bytes(tensor.side.format));
 }
+
+namespace {
 
 void add_output_part(Problem& problem, const TensorPlan& tensor, int32_t part, const GroupedPart& expected) {
     const Call& call = problem.call;
@@ -263,6 +263,8 @@ void add_numbers_of_options(Problem& problem, const oracle::Spec& spec) {
     problem.images["seed_offset"] = read_image(numbers, 8);
 }
 
+}  // namespace
+
 void add_quantized_output(Problem& problem, const TensorPlan& out, const oracle::Floats& x) {
     for (int32_t part : both_parts) {
         if (!(out.side.parts & part)) continue;
@@ -273,6 +275,8 @@ void add_quantized_output(Problem& problem, const TensorPlan& out, const oracle:
     }
     add_numbers_of_options(problem, out.spec);
 }
+
+namespace {
 
 // Adds the parts of a quantized tensor that is read, and returns the values that it holds: transformed ones where they are
 // kept.
@@ -433,13 +437,16 @@ Problem with_tensors(const Call& call) {
     problem.call = call;
     if (call.groups)
         problem.images["ends"] = read_image(integers(call.ends(), call.ends_type), call.ends_type == MXQ_TYPE_INT32 ? 4 : 8);
-    problem.tensors = call.is_product() ? product_tensors(call) : conversion_tensors(call);
+    problem.tensors = call.is_product() ? product_tensors(call)
+                      : call.is_layer() ? layer_tensors(call)
+                                        : conversion_tensors(call);
     return problem;
 }
 
 }  // namespace
 
 Problem make_outline(const Call& call) {
+    if (call.is_layer()) return make_problem(call);
     Problem problem = with_tensors(call);
     for (TensorPlan& tensor : problem.tensors) tensor.side.memory = false;  // its addresses are set one by one
     for (const TensorPlan& tensor : problem.tensors)
@@ -459,6 +466,8 @@ Problem make_problem(const Call& call) {
     Problem problem = with_tensors(call);
     if (call.is_product())
         add_product(problem);
+    else if (call.is_layer())
+        add_layer(problem);
     else if (call.verb == "quantize")
         add_quantize(problem);
     else if (call.verb == "amax")

@@ -4,6 +4,7 @@
 
 #include "../apart.h"
 #include "../oracle_product.h"
+#include "../verbs/combine.h"
 #include "call.h"
 
 namespace search {
@@ -47,6 +48,7 @@ struct Problem {
     std::map<std::string, Image> images;  // by name: "in.data", "out.rowwise.codes", "ends", ...
     std::vector<Piece> pieces;            // of a product
     oracle::Part stored[2];               // of a product: the parts of A and B that it reads
+    testing::Choices choices = {};        // of a verb with a routing
 };
 
 enum class Operand { a, b };
@@ -63,6 +65,15 @@ Problem make_outline(const Call& call);
 std::vector<TensorPlan> product_tensors(const Call& call);
 void add_product(Problem& problem);
 void add_bias_image(Problem& problem);
+
+// Sets the buffers of a verb of the layer (layer.cpp).
+std::vector<TensorPlan> layer_tensors(const Call& call);
+void add_layer(Problem& problem);
+
+// Returns the problem with an id that no expert has, as a device must answer it; with a row of a choice that no row of `in`
+// is.
+std::optional<Problem> with_wrong_id(const Problem& problem, int64_t at);
+std::optional<Problem> with_wrong_choice_row(const Problem& problem, int64_t at);
 
 // Forgets offsets of buffers that the call does not have, so that its line is short.
 void drop_unused_offsets(Call& call);
@@ -103,6 +114,13 @@ std::vector<std::string> block_of(const Problem& problem, const TensorPlan& tens
 
 // Adds the buffers of a part that is read.
 void add_part(Problem& problem, const TensorPlan& tensor, int32_t part, const oracle::Part& stored, bool used);
+
+Image written_image(Bytes after, int64_t element);
+Image read_image(Bytes bytes, int64_t element);
+
+// Adds what a call writes to a plain tensor, from dense rows, and to the parts of a quantized one, from their values.
+void add_plain_output(Problem& problem, const TensorPlan& tensor, const Bytes& dense);
+void add_quantized_output(Problem& problem, const TensorPlan& out, const oracle::Floats& x);
 
 // Adds the data of a plain tensor that is read, from its dense rows.
 void add_plain(Problem& problem, const TensorPlan& tensor, const Bytes& dense);

@@ -102,6 +102,7 @@ void repair_product(Call& call) {
 }
 
 void repair_conversion(Call& call) {
+    if (call.is_routed()) return;
     Side &in = call.first, &out = call.second;
     const std::string& verb = call.verb;
     const bool pads = verb == "pad_groups" || verb == "unpad_groups",
@@ -109,13 +110,13 @@ void repair_conversion(Call& call) {
     if (pads && !call.groups) call.groups.emplace();
     if (verb == "convert") call.groups.reset();
     if (call.groups && call.shape.size() == 3) call.shape.erase(call.shape.begin());
-    if (verb == "quantize" || verb == "amax" || verb == "convert")
+    if (verb == "quantize" || verb == "amax" || verb == "convert" || call.is_activation())
         make_plain(in);
     else if (!pads)
         make_quantized(in);
     if (verb == "dequantize" || verb == "convert")
         make_plain(out);
-    else if (!pads)
+    else if (!pads && !call.is_activation())
         make_quantized(out);
     if (verb == "amax" && !is_nvfp4(out))
         out.scaling = MXQ_SCALING_TENSOR, out.format = is_fp8(out) ? out.format : MXQ_FORMAT_FP8_E4M3;
@@ -181,7 +182,7 @@ void repair_conversion_transforms(Call& call) {
 }
 
 void repair_options(Call& call) {
-    const bool quantizes = call.verb == "quantize" || call.verb == "requantize", amax = call.verb == "amax";
+    const bool quantizes = call.quantizes() && !call.second.plain(), amax = call.verb == "amax";
     const Side &in = call.first, &out = call.second;
     if (!quantizes || !is_mx(out)) call.rounding = call.nonfinite = 0;
     if (!quantizes || !is_nvfp4(out)) call.four_over_six = 0;
@@ -201,14 +202,16 @@ void repair_options(Call& call) {
     if (!decodes || !(is_nvfp4(in) || (reads && is_nvfp4(out)))) call.decode_scale = false;
     call.starts = call.starts && call.verb == "pad_groups";
     call.host_ends = call.host_ends && call.verb == "grouped_gemm";
-    const bool given = (call.verb == "quantize" || call.verb == "requantize") && is_nvfp4(call.second) && !call.compute_amax;
+    const bool given = quantizes && is_nvfp4(call.second) && !call.compute_amax;
     call.own_amax = call.own_amax && given && call.second.parts == MXQ_PART_BOTH;
     call.own_ends = call.own_ends && call.group_count() > 0;
     call.cover = call.cover && call.groups && call.group_count() > 0 && call.ends().back() == call.rows();
     if (call.is_product()) return;
     call.transpose_a = MXQ_TRANSPOSE_N, call.transpose_b = MXQ_TRANSPOSE_T;
-    call.alpha = 1, call.beta = 0, call.bias = 0, call.sm_count = 0;
+    call.alpha = 1, call.beta = 0, call.sm_count = 0;
     call.accumulate = call.exact = false;
+    if (call.is_layer()) return;
+    call.bias = 0;
     call.second_values = {};
     call.d = {};
 }
@@ -226,7 +229,7 @@ void repair_apart(Side& side, bool reads, bool has_experts, bool takes_list, boo
 void repair_apart(Call& call) {
     const bool swizzles = call.verb == "swizzle_scales" || call.verb == "unswizzle_scales",
                decodes = call.verb == "dequantize" || call.verb == "requantize",
-               encodes = call.verb == "quantize" || call.verb == "amax" || call.verb == "convert",
+               encodes = call.verb == "quantize" || call.verb == "amax" || call.verb == "convert" || call.is_activation(),
                product = call.is_product();
     const bool experts_of_b = call.verb == "grouped_gemm" && !call.contracts_groups();
     repair_apart(call.first, swizzles || decodes || encodes || product, !product && call.shape.size() == 3,
@@ -267,6 +270,7 @@ void repair(Call& call) {
     else
         repair_conversion(call);
     if (call.is_product()) call.source = 0;
+    repair_layer(call);
     call.is_product() ? repair_product_transforms(call) : repair_conversion_transforms(call);
     repair_options(call);
     repair_apart(call);
@@ -274,7 +278,7 @@ void repair(Call& call) {
     repair_indices(call);
     if (!call.groups) call.ends_type = MXQ_TYPE_INT32;
     if (call.first.plain() && is_raw(call.values)) call.values.kind = "normal";
-    if (call.second.plain() && is_raw(call.second_values)) call.second_values.kind = "normal";
+    if ((call.second.plain() || call.is_layer()) && is_raw(call.second_values)) call.second_values.kind = "normal";
     for (Values* values : {&call.values, &call.second_values})
         if (values->keep.size() != 4 || values->kind == "zeros") values->keep.clear();
 }

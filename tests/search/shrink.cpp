@@ -68,15 +68,21 @@ void add_sides(std::vector<Change>& out) {
 
 void add_options(std::vector<Change>& out) {
     for (int32_t Call::*member : {&Call::rounding, &Call::nonfinite, &Call::four_over_six, &Call::source, &Call::bias,
-                                  &Call::ends_type, &Call::transpose_a, &Call::transpose_b})
+                                  &Call::ends_type, &Call::transpose_a, &Call::transpose_b, &Call::activation,
+                                  &Call::gate_layout, &Call::row_weights, &Call::id_type, &Call::choice_weights})
         out.push_back(reset(member));
     for (bool Call::*member :
-         {&Call::stochastic, &Call::compute_amax, &Call::given_scale, &Call::power_of_two, &Call::per_expert, &Call::t256,
-          &Call::decode_scale, &Call::keep_hadamard, &Call::accumulate, &Call::exact, &Call::host_ends, &Call::starts,
-          &Call::own_ends, &Call::own_amax, &Call::cover, &Call::read_only})
+         {&Call::stochastic,     &Call::compute_amax,  &Call::given_scale,     &Call::power_of_two, &Call::per_expert,
+          &Call::t256,           &Call::decode_scale,  &Call::keep_hadamard,   &Call::accumulate,   &Call::exact,
+          &Call::host_ends,      &Call::starts,        &Call::own_ends,        &Call::own_amax,     &Call::cover,
+          &Call::read_only,      &Call::bias_gradient, &Call::weight_gradient, &Call::row_gradient, &Call::residual,
+          &Call::counts_dropped, &Call::computed})
         out.push_back(reset(member));
-    out.push_back(reset(&Call::sm_count));
-    for (float Call::*member : {&Call::alpha, &Call::beta, &Call::epsilon}) out.push_back(reset(member));
+    out.push_back(reset(&Call::ids));
+    for (int64_t Call::*member : {&Call::sm_count, &Call::first_expert, &Call::local_experts}) out.push_back(reset(member));
+    for (float Call::*member :
+         {&Call::alpha, &Call::beta, &Call::epsilon, &Call::clamp_alpha, &Call::clamp_limit, &Call::clamp_addend})
+        out.push_back(reset(member));
 }
 
 // Values that are zero outside of a half of the rows or of the columns.

@@ -6,64 +6,8 @@ using namespace activation;
 
 namespace {
 
-// What a call writes, in fp32; a bias's gradient of each expert or group, and one for each row.
-struct Gradients {
-    oracle::Floats values, bias, weights;
-};
-
-float tree(std::vector<float> sums) {
-    for (size_t distance = sums.size() / 2; distance > 0; distance /= 2)
-        for (size_t i = 0; i < distance; ++i) sums[i] += sums[i + distance];
-    return sums[0];
-}
-
-// Returns the sums of the columns of rows [first, last): 128 rows at a time, then those sums.
-void add_columns(const oracle::Floats& values, int64_t columns, int64_t first, int64_t last, float* to) {
-    for (int64_t column = 0; column < columns; ++column) {
-        float all = 0;
-        for (int64_t chunk = first; chunk < last; chunk += 128) {
-            float sum = 0;
-            for (int64_t row = chunk; row < std::min(chunk + 128, last); ++row) sum += values[static_cast<size_t>(row * columns + column)];
-            all += sum;
-        }
-        to[column] = all;
-    }
-}
-
 // Numbers that are NaN have one bit pattern in memory.
 oracle::Bytes stored(const oracle::Floats& numbers) { return oracle::store(MXQ_FORMAT_F32, numbers); }
-
-Gradients gradients_of(const Case& c, const Inputs& inputs) {
-    const int64_t width = c.dims.cols, columns = c.columns();
-    const auto x = numbers_of(c.input, inputs.in), bias = numbers_of(c.bias, inputs.bias);
-    const auto weights = numbers_of(c.weights, inputs.weights), of_result = numbers_of(c.gradient, inputs.gradient);
-    Gradients out{oracle::Floats(static_cast<size_t>(c.rows() * columns), 0.0f), oracle::Floats(static_cast<size_t>(c.biases() * columns), 0.0f),
-                  oracle::Floats(static_cast<size_t>(c.rows()), 0.0f)};
-    for (int64_t row = 0; row < c.rows(); ++row) {
-        const int64_t group = c.bias_of(row);
-        if (group < 0) continue;
-        std::vector<float> sums(256, 0.0f);
-        for (int64_t i = 0; i < width; ++i) {
-            const auto element = [&](int64_t column) {
-                const float value = x[static_cast<size_t>(row * columns + column)];
-                return c.bias ? value + bias[static_cast<size_t>(group * columns + column)] : value;
-            };
-            const int64_t gate_column = c.activation.gate_column(i, width), up_column = c.activation.up_column(i, width);
-            const float gate = element(gate_column), up = element(up_column), d = of_result[static_cast<size_t>(row * width + i)];
-            sums[static_cast<size_t>(i % 256)] += d * oracle::activate(c.activation, gate, up);
-            const auto found = oracle::gradients(c.activation, gate, up, c.weights ? d * weights[static_cast<size_t>(row)] : d);
-            out.values[static_cast<size_t>(row * columns + gate_column)] = found.gate;
-            out.values[static_cast<size_t>(row * columns + up_column)] = found.up;
-        }
-        out.weights[static_cast<size_t>(row)] = tree(sums);
-    }
-    for (int64_t one = 0; one < c.biases(); ++one) {
-        const int64_t first = !c.grouped ? one * c.dims.rows : one ? c.groups.ends[static_cast<size_t>(one - 1)] : 0;
-        const int64_t last = !c.grouped ? first + c.dims.rows : c.groups.ends[static_cast<size_t>(one)];
-        add_columns(out.values, columns, first, last, out.bias.data() + one * columns);
-    }
-    return out;
-}
 
 // Returns bytes of rows, of which those in no group are poison.
 oracle::Bytes of_written_rows(const Case& c, oracle::Bytes bytes, int64_t row_bytes) {

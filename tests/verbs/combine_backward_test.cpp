@@ -1,6 +1,6 @@
 // mxq_combine_backward: the bits of its rule, for all types, aligned and not.
 #include "../abi/says.h"
-#include "routing.h"
+#include "combine.h"
 
 using testing::Buffer;
 using testing::Bytes;
@@ -17,27 +17,6 @@ struct Case {
     size_t offset;  // elements
     bool weighted;
 };
-
-float times(float a, float b) {
-    const volatile float product = a * b;
-    return product;
-}
-float plus(float a, float b) {
-    const volatile float sum = a + b;
-    return sum;
-}
-
-// Returns the sum of 256 sums of products, as a tree.
-float sum_of_products(const float* a, const float* b, int64_t cols) {
-    oracle::Floats sums(256, 0.0f);
-    for (int64_t i = 0; i < cols; ++i) {
-        float& sum = sums[static_cast<size_t>(i % 256)];
-        sum = plus(sum, times(a[i], b[i]));
-    }
-    for (size_t distance = 128; distance; distance /= 2)
-        for (size_t i = 0; i < distance; ++i) sums[i] = plus(sums[i], sums[i + distance]);
-    return sums[0];
-}
 
 struct Matrix {
     Matrix(testing::Device& device, int32_t format, int64_t rows, int64_t cols, const Case& c, const Bytes& dense)
@@ -78,11 +57,11 @@ std::string check(testing::Device& device, Choices choices, const Case& c, uint6
     for (int64_t i = 0; i < rows; ++i) {
         const int64_t row = routed.choice_rows[static_cast<size_t>(i)], token = i / choices.choices;
         const float* const of_token = g.data() + token * cols;
-        weights.push_back(row < 0 ? 0.0f : sum_of_products(of_token, values.data() + row * cols, cols));
+        weights.push_back(row < 0 ? 0.0f : testing::sum_of_products(of_token, values.data() + row * cols, cols));
         if (row < 0) continue;
         oracle::Floats of_row;
         for (int64_t col = 0; col < cols; ++col)
-            of_row.push_back(times(c.weighted ? choices.weights[static_cast<size_t>(i)] : 1.0f, of_token[col]));
+            of_row.push_back(testing::times(c.weighted ? choices.weights[static_cast<size_t>(i)] : 1.0f, of_token[col]));
         const Bytes stored = oracle::store(d_in_format, of_row);
         std::copy(stored.begin(), stored.end(), rows_written.begin() + row * static_cast<int64_t>(stored.size()));
     }

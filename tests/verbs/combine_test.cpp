@@ -1,6 +1,6 @@
 // mxq_combine: the bits of its rule, for every pair of types, with and without weights and a residual, aligned and not.
 #include "../abi/says.h"
-#include "routing.h"
+#include "combine.h"
 
 #include <limits>
 
@@ -19,25 +19,6 @@ struct Case {
     size_t offset;              // of data from an aligned address, in elements
     bool weighted;
 };
-
-// Returns the sums by their rule, one rounding after another.
-oracle::Floats expected(const Choices& c, const testing::Routed& routed, const oracle::Floats& x,
-                        const oracle::Floats& residual, int64_t cols) {
-    oracle::Floats out;
-    for (int64_t t = 0; t < c.tokens; ++t)
-        for (int64_t col = 0; col < cols; ++col) {
-            volatile float sum = residual.empty() ? 0.0f : residual[static_cast<size_t>(t * cols + col)];
-            for (int64_t i = t * c.choices; i < (t + 1) * c.choices; ++i) {
-                const int32_t row = routed.choice_rows[static_cast<size_t>(i)];
-                if (row < 0) continue;
-                const float weight = c.weights.empty() ? 1.0f : c.weights[static_cast<size_t>(i)];
-                const volatile float product = weight * x[static_cast<size_t>(row * cols + col)];
-                sum = sum + product;
-            }
-            out.push_back(static_cast<float>(sum));
-        }
-    return out;
-}
 
 // A matrix in memory of a device, with gaps between its rows.
 struct Matrix {
@@ -66,8 +47,9 @@ std::string check(testing::Device& device, Choices choices, const Case& c, uint6
     const Matrix out(device, c.out, choices.tokens, c, Bytes(out_bytes, testing::poison));
     ok(mxq_combine(device.context, nullptr, routing.handle, in.tensor, c.residual ? static_cast<mxq_tensor*>(residual.tensor) : nullptr,
                    out.tensor, nullptr, 0, nullptr));
-    const auto sums = expected(choices, routed, oracle::load(c.in, x.data(), choices.rows() * c.cols),
-                               c.residual ? oracle::load(residual_format, added.data(), choices.tokens * c.cols) : oracle::Floats{}, c.cols);
+    const auto sums = testing::combined(
+        choices, routed.choice_rows, oracle::load(c.in, x.data(), choices.rows() * c.cols),
+        c.residual ? oracle::load(residual_format, added.data(), choices.tokens * c.cols) : oracle::Floats{}, c.cols);
     return testing::difference(out.data.read(), testing::spread_rows(oracle::store(c.out, sums), choices.tokens,
                                                                      c.cols * oracle::plain_bytes(c.out), c.gap * oracle::plain_bytes(c.out)));
 }
@@ -119,7 +101,8 @@ MXQ_EACH_DEVICE("combine: NaN and Inf") {
     const Matrix out(device, MXQ_FORMAT_F32, c.tokens, form, Bytes(static_cast<size_t>(c.tokens * cols * 4), testing::poison));
     ok(mxq_combine(device.context, nullptr, routing.handle, in.tensor, nullptr, out.tensor, nullptr, 0, nullptr));
     const auto sums = oracle::load(MXQ_FORMAT_F32, out.data.read().data(), c.tokens * cols);
-    CHECK(testing::difference(out.data.read(), oracle::store(MXQ_FORMAT_F32, expected(c, routed, x, {}, cols))) == "");
+    CHECK(testing::difference(out.data.read(),
+                              oracle::store(MXQ_FORMAT_F32, testing::combined(c, routed.choice_rows, x, {}, cols))) == "");
     int nan = 0;
     for (size_t i = 0; i < sums.size(); ++i) nan += sums[i] != sums[i];
     CHECK(nan == cols + 1);  // the token of weight 4, and Inf times 0 of weight 10
