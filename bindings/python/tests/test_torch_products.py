@@ -192,6 +192,31 @@ def test_operators_pass_torch_s_own_checks():
         library.opcheck(operator, arguments, test_utils=("test_schema", "test_autograd_registration", "test_faketensor"))
 
 
+def test_calls_are_operators_where_torch_looks_and_give_the_same():
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    seen = []
+
+    class Look(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            seen.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    x, w, each, ids = given(8, 32), given(24, 32, seed=1), given(2, 64, 32, seed=2), torch.zeros(8, 1, dtype=torch.int64)
+    q, experts, groups = mxq.quantize(w), mxq.quantize(each), torch.tensor([3, 8])
+    down = given(2, 32, 32, seed=3)
+    calls = {"quantize": lambda: mt.quantize(x, "nvfp4").rowwise.codes, "dequantize": lambda: mt.dequantize(q),
+             "matmul": lambda: mt.matmul(x, q.T), "grouped_matmul": lambda: mt.grouped_matmul(x, experts.mT, ends=groups),
+             "expert_layer": lambda: mt.expert_layer(x, ids, None, each, down)}
+    for name, call in calls.items():
+        seen.clear()
+        with Look():
+            looked = call()
+        assert f"mxq.{name}.default" in seen and torch.equal(looked, call())
+        with torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True):
+            assert call().shape == looked.shape
+
+
 # ---- What is refused ---------------------------------------------------------------------------------------------------
 
 

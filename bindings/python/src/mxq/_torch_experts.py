@@ -9,7 +9,7 @@ from ._activation import Clamp
 from ._arguments import number
 from ._library import Error
 from ._qtensor import QTensor
-from ._torch_layer import Settings, expert_layer_backward_op, expert_layer_op
+from ._torch_layer import Settings, expert_layer_backward_op, expert_layer_op, run_backward, run_layer
 from ._torch_pack import pack
 
 NAMES = ("x", "weights", "gate_up", "down", "gate_up_bias", "down_bias")
@@ -27,7 +27,8 @@ class _ExpertLayer(torch.autograd.Function):
                 gate_up_place: Optional[Tensor], down_place: Optional[Tensor], ids: Tensor, settings: str, wanted: Tuple[bool, ...],
                 texts: Tuple[str, str], shapes: Tuple[Any, Any], gate_ups: int, *operands: Tensor) -> Tensor:
         of_weights = wanted[2] or wanted[3]
-        y, *kept = expert_layer_op(x, ids, weights, *_packed(operands, gate_ups, texts, shapes), gate_up_bias, down_bias, settings,
+        forward: Any = run_layer if _torch_calls.direct(x, ids, weights, gate_up_bias, down_bias, *operands) else expert_layer_op
+        y, *kept = forward(x, ids, weights, *_packed(operands, gate_ups, texts, shapes), gate_up_bias, down_bias, settings,
                                    True, wanted[1], of_weights)
         reads_x = wanted[2] and Settings.of(settings).weight_gradient == "high_precision"
         saved = [x if reads_x else None, weights, gate_up_bias, down_bias, gate_up_place, down_place, ids, *operands, *kept]
@@ -55,9 +56,10 @@ class _ExpertLayer(torch.autograd.Function):
             if wanted:
                 of[i] = _place_for(NAMES[i], inputs[i], dy, packed[2]) if added[i] is None else added[i]
         names = [name for name, place in zip(NAMES, of) if place is not None]
-        expert_layer_backward_op(dy.contiguous(), x, weights, *packed, kept, ids.shape[1], ctx.settings,
-                                 [place for place in of if place is not None], " ".join(names),
-                                 [added[NAMES.index(name)] is not None for name in names])
+        backward: Any = run_backward if _torch_calls.direct(dy, *ctx.saved_tensors) else expert_layer_backward_op
+        backward(dy.contiguous(), x, weights, *packed, kept, ids.shape[1], ctx.settings,
+                 [place for place in of if place is not None], " ".join(names),
+                 [added[NAMES.index(name)] is not None for name in names])
         of = [None if place is not None else gradient for gradient, place in zip(of, added)]
         of_operands = [None] * ctx.operands if ctx.texts[0] else [of[2], of[3]]
         return (of[0], of[1], of[4], of[5], *[None] * 8, *of_operands)
@@ -140,7 +142,8 @@ def expert_layer(x: Tensor, ids: Tensor, weights: Optional[Tensor], gate_up: Any
     wanted = tuple([_torch_calls.wants_gradient(leaf) for leaf in leaves])
     first, second = pack(gate_up, "gate_up"), pack(down, "down")
     if not any(wanted):
-        y: Tensor = expert_layer_op(x, ids, weights, *first[:3], *second[:3], gate_up_bias, down_bias, settings, False, False, False)[0]
+        forward: Any = run_layer if _torch_calls.direct(x, ids, weights, gate_up_bias, down_bias, *first[0], *second[0]) else expert_layer_op
+        y: Tensor = forward(x, ids, weights, *first[:3], *second[:3], gate_up_bias, down_bias, settings, False, False, False)[0]
         return y
     if wanted[0] or wanted[4]:
         _torch_calls.check_gradient("x" if wanted[0] else "gate_up_bias", x if wanted[0] else gate_up_bias, "down", down)

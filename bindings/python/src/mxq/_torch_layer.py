@@ -88,11 +88,11 @@ def _tensors(q: QTensor, part: str) -> List[Tensor]:
 # ---- Forward -----------------------------------------------------------------------------------------------------------
 
 
-@library.custom_op("mxq::expert_layer", mutates_args=())
-def expert_layer_op(x: Tensor, ids: Tensor, weights: Optional[Tensor], gate_up: List[Tensor], gate_up_text: str,
-                    gate_up_shape: List[int], down: List[Tensor], down_text: str, down_shape: List[int],
-                    gate_up_bias: Optional[Tensor], down_bias: Optional[Tensor], settings: str, keeps: bool, keeps_rows: bool,
-                    keeps_inputs: bool) -> List[Tensor]:
+def run_layer(x: Tensor, ids: Tensor, weights: Optional[Tensor], gate_up: List[Tensor], gate_up_text: str,
+              gate_up_shape: List[int], down: List[Tensor], down_text: str, down_shape: List[int],
+              gate_up_bias: Optional[Tensor], down_bias: Optional[Tensor], settings: str, keeps: bool, keeps_rows: bool,
+              keeps_inputs: bool) -> List[Tensor]:
+    """The result, and what is kept."""
     chosen, experts = Settings.of(settings), gate_up_shape[0]
     routing, rows = route(ids, experts, weights), ids.shape[0] * ids.shape[1]
     operands = [unpack(gate_up, gate_up_text, gate_up_shape, None, False), unpack(down, down_text, down_shape, None, False)]
@@ -121,6 +121,9 @@ def expert_layer_op(x: Tensor, ids: Tensor, weights: Optional[Tensor], gate_up: 
         if keeps_inputs and chosen.input_part:
             out += [*_tensors(tokens, chosen.input_part), *_tensors(second, chosen.input_part)]
     return out
+
+
+expert_layer_op = library.custom_op("mxq::expert_layer", run_layer, mutates_args=())
 
 
 @expert_layer_op.register_fake
@@ -187,11 +190,9 @@ def _parts(rowwise: bool, columnwise: bool) -> str:
     return "both" if rowwise and columnwise else "columnwise" if columnwise else "rowwise"
 
 
-@library.custom_op("mxq::expert_layer_backward", mutates_args=("places",))
-def expert_layer_backward_op(dy: Tensor, x: Optional[Tensor], weights: Optional[Tensor], gate_up: List[Tensor], gate_up_text: str,
-                             gate_up_shape: List[int], down: List[Tensor], down_text: str, down_shape: List[int],
-                             kept: List[Tensor], choices: int, settings: str, places: List[Tensor], wanted: str,
-                             added: List[bool]) -> None:
+def run_backward(dy: Tensor, x: Optional[Tensor], weights: Optional[Tensor], gate_up: List[Tensor], gate_up_text: str,
+                 gate_up_shape: List[int], down: List[Tensor], down_text: str, down_shape: List[int], kept: List[Tensor], choices: int,
+                 settings: str, places: List[Tensor], wanted: str, added: List[bool]) -> None:
     """Writes the gradients that are wanted to their places, or adds them there. wanted: the names of these inputs."""
     chosen, of = Settings.of(settings), dict(zip(wanted.split(), places))
     adds = dict(zip(of, added))
@@ -234,3 +235,6 @@ def expert_layer_backward_op(dy: Tensor, x: Optional[Tensor], weights: Optional[
         _weight_gradient(held, chosen, made.x, first, input, of["gate_up"], adds["gate_up"])
     if "x" in of:
         combine(held.unweighted, product(rows_operand(routing, first), operands[0], _empty(halves, rows, columns)), out=of["x"])
+
+
+expert_layer_backward_op = library.custom_op("mxq::expert_layer_backward", run_backward, mutates_args=("places",))

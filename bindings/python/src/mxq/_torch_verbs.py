@@ -4,12 +4,12 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
-from . import _kind_torch, _torch_calls
+from . import _kind_torch, _torch_calls, _verbs
 from ._descriptors import checked_spec
 from ._groups import Groups
 from ._parts import Part
 from ._qtensor import QTensor
-from ._torch_calls import row_groups
+from ._torch_calls import direct, row_groups
 from ._torch_ops import checked_ends_op, dequantize_op, quantize_op
 from ._torch_pack import device_of, pack
 from ._verbs import parts_of
@@ -18,10 +18,13 @@ from ._verbs import parts_of
 def quantize(x: Tensor, format: str = "mxfp8_e4m3", *, parts: Any = "rowwise", scaling: Optional[str] = None, swizzled: bool = False,
              scope: str = "tensor", scale_rounding: Optional[str] = None, ends: Any = None, check_ends: bool = False) -> QTensor:
     """mxq.quantize as an operator of torch. ends: of groups of rows. The result is a constant: no gradient goes through it."""
-    spec, names = checked_spec(format, scaling, swizzled, scope, 448), parts_of(parts)
     groups = groups_of(ends, x, check_ends, True)
+    if direct(x.detach()):
+        return _verbs.quantize(x.detach(), format, parts=parts, scaling=scaling, swizzled=swizzled, scope=scope,
+                               scale_rounding=scale_rounding, groups=groups)
     if groups is not None and x.device.type == "cpu":
         groups = groups._replace(ends=groups.ends.clone())  # the result's own, as mxq.quantize has it
+    spec, names = checked_spec(format, scaling, swizzled, scope, 448), parts_of(parts)
     made = quantize_op(x.detach(), format, names[0] if len(names) == 1 else "both", spec.scaling, swizzled, scope, scale_rounding,
                        None if groups is None else groups.ends, groups is not None and groups.cover_rows,
                        *((1, 0) if groups is None else groups.alignment))
@@ -53,6 +56,8 @@ def rows_of(x: Any) -> Tensor:
 
 def dequantize(q: QTensor, dtype: Optional[torch.dtype] = None, *, part: Optional[str] = None) -> Tensor:
     """mxq.dequantize as an operator of torch."""
+    if isinstance(q, QTensor) and direct(*q._each_array()):
+        return _verbs.dequantize(q, dtype, part=part)  # type: ignore[no-any-return]
     packed = pack(q, "q", part or ("rowwise" if q.rowwise is not None else "columnwise"))
     out: Tensor = dequantize_op(packed.tensors, packed.text, packed.shape, packed.ends, packed.cover_rows,
                                 dtype or getattr(torch, q.dtype))
