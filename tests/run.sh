@@ -147,6 +147,7 @@ done
 start tools ./tests/tools/run.sh "$build"
 start bindings ./tests/bindings/run.sh "$build"
 start packages ./tests/packages/run.sh "$build"
+start hardening ./tests/hardening/run.sh "$build"
 start pages ./tests/pages/run.sh "$build"
 [ -x tests/bench/run.sh ] && start bench ./tests/bench/run.sh "$build"
 for name in decode arrived gpt_oss expert_layer training_step; do start "$name on cpu" example "$name"; done
