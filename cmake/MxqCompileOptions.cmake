@@ -12,6 +12,26 @@ target_compile_options(mxq_compile_options INTERFACE
 # the sources when it is started in their folder.
 target_compile_options(mxq_compile_options INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-ffile-prefix-map=${PROJECT_SOURCE_DIR}=.>
   $<$<COMPILE_LANGUAGE:C,CXX>:-ffile-prefix-map=${PROJECT_BINARY_DIR}=./build>)
+# Hardening, of what is linked and of every C and C++ source but the kernels of the CPU: their loops have no buffer whose size a
+# caller chooses, and a stack protector would cost them time. Fortified functions need an optimising build, and no sanitizer.
+include(CheckCXXCompilerFlag)
+add_library(mxq_hardening INTERFACE)
+add_library(mxq_linked_hard INTERFACE)
+target_compile_options(mxq_hardening INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-fstack-protector-strong>)
+foreach(flag IN ITEMS -fstack-clash-protection -fcf-protection=full -mbranch-protection=standard)
+  string(MAKE_C_IDENTIFIER "MXQ_HAVE${flag}" have)
+  check_cxx_compiler_flag(${flag} ${have})
+  if(${have})
+    target_compile_options(mxq_linked_hard INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:${flag}>)
+  endif()
+endforeach()
+if(NOT MXQ_SANITIZE)
+  target_compile_options(mxq_hardening INTERFACE
+    $<$<AND:$<COMPILE_LANGUAGE:C,CXX>,$<NOT:$<CONFIG:Debug>>>:-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3>)
+endif()
+target_link_options(mxq_linked_hard INTERFACE -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack)
+target_link_libraries(mxq_compile_options INTERFACE mxq_linked_hard)
+
 if(MXQ_SANITIZE)
   target_compile_options(mxq_compile_options INTERFACE
     $<$<COMPILE_LANGUAGE:CXX,C>:-fsanitize=${MXQ_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer>)

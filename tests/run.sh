@@ -138,6 +138,7 @@ expert_parallel() { # host, threads, one, two
 
 start consumers ./tests/consumers/run.sh "$build" # takes longest: it builds
 MXQ_BUILD_DIR=$build start search ./tests/search/run.sh
+start fuzz "$build/tests/fuzz/mxq_fuzz_replay" tests/fuzz/corpus --random 1000
 start_shards mxq_tests
 start_shards mxq_unit_tests
 for name in mxq_fault_test mxq_unload_test mxq_copies_test mxq_graph_test mxq_cuda_error_test; do
@@ -146,6 +147,7 @@ done
 start tools ./tests/tools/run.sh "$build"
 start bindings ./tests/bindings/run.sh "$build"
 start packages ./tests/packages/run.sh "$build"
+start hardening ./tests/hardening/run.sh "$build"
 start pages ./tests/pages/run.sh "$build"
 [ -x tests/bench/run.sh ] && start bench ./tests/bench/run.sh "$build"
 for name in decode arrived gpt_oss expert_layer training_step; do start "$name on cpu" example "$name"; done

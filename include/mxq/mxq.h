@@ -48,6 +48,7 @@
  *                 it. Read when a context is created, which refuses names that do not exist.
  *                 MXQ_CPU_ISA: see mxq_context_options_set_threads.
  *                 MXQ_CUBLASLT_PATH: see mxq_context_options_set_cublaslt_path.
+ *                 A program that has more rights than its user (set-uid, file capabilities) reads none of them. Since 0.3.
  *   Growth        New options arrive as new setters. No number changes its meaning, no struct is exposed.
  *
  * Functions are available since 0.2.0, unless their comment says another release. Version 0.x: the ABI may still change; the promise of stability starts with 1.0.

@@ -4,7 +4,6 @@
 #include "api/guard.h"
 #include "api/put.h"
 #include "api/take.h"
-#include "core/float_environment.h"
 #include "core/options.h"
 
 using namespace mxq;
@@ -67,7 +66,6 @@ mxq_status mxq_activate_options_set_gate_layout(mxq_activate_options* options, i
 mxq_status mxq_activate_options_set_clamp(mxq_activate_options* options, float alpha, float limit, float addend) {
     return guard("mxq_activate_options_set_clamp", [&] {
         require_handle(options, "options");
-        const FloatEnvironment environment;
         require_finite(alpha, "alpha");
         require_finite(addend, "addend");
         if (!(limit > 0))

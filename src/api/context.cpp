@@ -1,8 +1,7 @@
 #include "core/context.h"
 
-#include <cstdlib>
-
 #include "api/guard.h"
+#include "core/environment.h"
 #include "core/options.h"
 #include "cpu/backend.h"
 #include "cuda/backend.h"
@@ -76,7 +75,7 @@ mxq_status mxq_context_create(int32_t device_type, int32_t ordinal, const mxq_co
             fail(MXQ_STATUS_INVALID_ARGUMENT, "ordinal is %d, expected 0%s", ordinal, is_cpu ? " for the CPU" : " or more");
         auto context = std::make_unique<mxq_context_s>();
         context->device_type = device_type;
-        context->forced = forced_implementations(*context, std::getenv("MXQ_IMPL"));
+        context->forced = forced_implementations(*context, environment_variable("MXQ_IMPL"));
         if (is_cpu)
             cpu::open(*context, wanted);
         else

@@ -1,14 +1,18 @@
 // Turns exceptions into a status and a message: every exported function that can fail is guard("its name", [&] { ... }).
+// All of it runs in the default floating-point environment, and leaves the caller's as it was, flags of exceptions too: a
+// caller that traps on them gets no SIGFPE.
 #pragma once
 #include <new>
 
 #include "core/error.h"
+#include "core/float_environment.h"
 #include "core/handle.h"
 
 namespace mxq {
 
 template <class Body>
 mxq_status guard(const char* function, const Body& body) noexcept {
+    const FloatEnvironment environment;
     try {
         body();
         return MXQ_STATUS_OK;

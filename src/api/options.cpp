@@ -4,7 +4,6 @@
 
 #include "api/guard.h"
 #include "api/take.h"
-#include "core/float_environment.h"
 
 using namespace mxq;
 
@@ -98,7 +97,6 @@ mxq_status mxq_quantize_options_set_power_of_two_scales(mxq_quantize_options* op
 mxq_status mxq_quantize_options_set_amax_epsilon(mxq_quantize_options* options, float epsilon) {
     return guard("mxq_quantize_options_set_amax_epsilon", [&] {
         require_handle(options, "options");
-        const FloatEnvironment environment;
         if (!(epsilon >= 0 && epsilon <= FLT_MAX))
             fail(MXQ_STATUS_INVALID_ARGUMENT, "epsilon is %g, expected a finite number, 0 or more", double(epsilon));
         options->epsilon = epsilon;
@@ -142,7 +140,6 @@ mxq_status mxq_gemm_options_set_transpose(mxq_gemm_options* options, int32_t a, 
 namespace {
 
 void require_one_addend(bool accumulate, float beta) {
-    const FloatEnvironment environment;
     if (accumulate && beta != 0)
         fail(MXQ_STATUS_INVALID_ARGUMENT,
              "options have accumulate and a beta of %g, expected one of them; call mxq_gemm_options_set_accumulate or "

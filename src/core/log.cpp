@@ -3,8 +3,9 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <string_view>
+
+#include "core/environment.h"
 
 namespace mxq {
 namespace {
@@ -19,7 +20,7 @@ std::atomic<int> environment_level{kLogUnread};  // kLogUnread until the first l
 
 // Several threads may run this concurrently: all of them store the same value.
 LogLevel read_log_level() noexcept {
-    const LogLevel level = level_of(std::getenv("MXQ_LOG"));
+    const LogLevel level = level_of(environment_variable("MXQ_LOG"));
     environment_level.store(int(level), std::memory_order_relaxed);
     return level;
 }

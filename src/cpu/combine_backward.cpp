@@ -24,9 +24,10 @@ auto with_type(int32_t format, const Body& body) {
     return format == MXQ_FORMAT_F16 ? body(F16{}) : body(Bf16{});
 }
 
+// Returns where a row begins; a matrix without columns may be at NULL.
 template <class T>
 T* row_of(const PlainMatrix& matrix, int64_t row) {
-    return static_cast<T*>(matrix.data) + row * matrix.row_stride;
+    return matrix.cols == 0 ? nullptr : static_cast<T*>(matrix.data) + row * matrix.row_stride;
 }
 
 float weight_of(const ChoiceWeights& weights, int64_t choice) {

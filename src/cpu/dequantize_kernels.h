@@ -322,20 +322,23 @@ struct RectangleDequantizer {
             for (int64_t col = region.col; col < region.col + region.cols; col += kPatchCols) {
                 const int64_t count = least(kPatchCols, region.col + region.cols - col);
                 read_row(region.matrix, row, col, count);
-                store(region.matrix, row, col, count, out[0]);
+                store(region.matrix, row, col, count, long_row());
             }
     }
 
-    // Decodes `count` codes of a row to out[0].
+    // Returns all of `out` as one row.
+    uint8_t* long_row() { return out[0]; }
+
+    // Decodes `count` codes of a row to long_row().
     void read_row(int64_t matrix, int64_t row, int64_t col, int64_t count) {
         float sixteenths[kLineSixteens];
         load_sixteenths(in, matrix, row, col, count, sixteenths);
         const uint8_t* from = codes(matrix, row, col);
         const int64_t whole = count / kMxBlock * kMxBlock;
-        const bool served = steps.blocks_via_f16 && steps.blocks_via_f16(from, whole, sixteenths, out[0]);
+        const bool served = steps.blocks_via_f16 && steps.blocks_via_f16(from, whole, sixteenths, long_row());
         const int64_t done = served ? whole : 0;
         steps.line(from + done * in.bits / 8, count - done, sixteenths + done / kSixteen, global_scale(in, matrix),
-                   out[0] + done * steps.bytes);
+                   long_row() + done * steps.bytes);
     }
 
     // Dequantizes a rectangle of a columnwise part.

@@ -1,8 +1,8 @@
 #include "cpu/engine.h"
 
-#include <cstdlib>
 #include <cstring>
 
+#include "core/environment.h"
 #include "core/error.h"
 #include "cpu/shared_pools.h"
 #include "cpu/usable_cores.h"
@@ -60,7 +60,7 @@ const Candidate candidates[] = {
 
 // Returns the build that MXQ_CPU_ISA names, or the last one, if it is not slower than the one before it.
 const Candidate* cap_of_environment() {
-    const char* cap = std::getenv("MXQ_CPU_ISA");
+    const char* cap = environment_variable("MXQ_CPU_ISA");
     if (!cap || !*cap) return std::end(candidates) - (has_slow_dots() ? 2 : 1);
     for (const Candidate& candidate : candidates)
         if (std::strcmp(cap, candidate.build.name) == 0) return &candidate;

@@ -16,7 +16,7 @@ Reason declines(const Context& context, const GatherProblem&) {
 
 void run(const Context& context, const GatherProblem& problem, const Launch&) {
     constexpr int64_t rows_of_work = 16;
-    const int64_t count = ceil_div(problem.rows, rows_of_work);
+    const int64_t count = problem.row_bytes == 0 ? 0 : ceil_div(problem.rows, rows_of_work);  // rows of no bytes may be at NULL
     for_each_index(context.cpu->pool(), count, problem.rows * problem.row_bytes / 2, [&](int64_t index, int /*worker*/) {
         const int64_t last = std::min(problem.rows, (index + 1) * rows_of_work);
         for (int64_t row = index * rows_of_work; row < last; row++) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cfloat>
 
-#include "core/float_environment.h"
 #include "core/groups.h"
 #include "numerics/fp8_scale.h"
 
@@ -21,7 +20,6 @@ bool is_scale(float number) { return number > 0 && number <= FLT_MAX && fp8_stor
 template <class Accepts>
 void require_numbers(const float* numbers, bool each, int64_t matrices, const GroupedRows& grouped, const std::string& name,
                      const Accepts& accepts, const char* expected) {
-    const FloatEnvironment environment;
     const int64_t count = grouped.set() ? grouped.groups.count : matrices;
     for (int64_t i = 0; i < (each ? count : std::min<int64_t>(matrices, 1)); i++)
         if (!accepts(numbers[i]) && !(each && is_empty_group(grouped, i)))

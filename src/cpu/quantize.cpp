@@ -7,7 +7,6 @@
 //     else                                                             codes and block scales
 #include "core/context.h"
 #include "cpu/engine.h"
-#include "core/float_environment.h"
 #include "cpu/given_numbers.h"
 #include "cpu/implementations.h"
 #include "cpu/quantize.h"
@@ -31,7 +30,6 @@ int64_t code_bytes(const QuantizeProblem& problem) {
 // Stores the scales of whole K-major rows in place of the maxima that they are made from.
 void store_whole_scales(const QuantizeProblem& problem, const QuantizedPart& part, int64_t count) {
     const Fp8Rule rule = fp8_rule_of(problem);
-    const FloatEnvironment environment;
     auto* const scales = reinterpret_cast<float*>(part.scales);
     for (int64_t i = 0; i < count; i++) {
         if (part.amax && !problem.quantization_scale) part.amax[i] = scales[i];
@@ -44,7 +42,6 @@ void store_whole_scales(const QuantizeProblem& problem, const QuantizedPart& par
 void store_line_bytes(const QuantizeProblem& problem, const QuantizedPart& part, int64_t count) {
     const ScaleSteps steps = with_element(
         problem.format->element, [&]<class E>(E) { return scale_steps<E>(problem.scale_rounding, problem.nonfinite); });
-    const FloatEnvironment environment;
     for (int64_t i = 0; i < count; i++) part.scales[i] = uint8_t(scale_of(float_bits(part.amax[i]), steps));
 }
 

@@ -84,6 +84,7 @@ elif check "two wheels of one library are the same bytes" wheel; then
     if environment >"$work/pip" 2>&1; then
         check "the Python package, from its wheel with numpy${MXQ_TEST_PIP:+ and $MXQ_TEST_PIP}" package
         check "the lines of docs/checkpoints.md that install and run mxq-quantize" tool
+        check "4,000 random checkpoints are read, or refused by name" "$work/venv/bin/python" "$source/tests/fuzz/checkpoints.py" --count 4000
         "$work/venv/bin/python" -c 'import mypy' 2>/dev/null && check "the types of the Python package" types
     else
         skip "the Python package" "no environment with numpy and pytest can be made here: $(tail -n 1 "$work/pip")"

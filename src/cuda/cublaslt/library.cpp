@@ -2,8 +2,7 @@
 
 #include <dlfcn.h>
 
-#include <cstdlib>
-
+#include "core/environment.h"
 #include "core/error.h"
 
 namespace mxq::cuda::lt {
@@ -92,7 +91,7 @@ Library open_library(const char* path, const char* by) {
 
 const Library& library() {
     static const Library opened = [] {
-        const char* path = std::getenv("MXQ_CUBLASLT_PATH");
+        const char* path = environment_variable("MXQ_CUBLASLT_PATH");
         return open_library(path && *path ? path : nullptr);
     }();
     return opened;

@@ -1,0 +1,42 @@
+// What a fuzzer can be pointed at: a function for each verb and for what stands around them.
+#ifndef MXQ_TESTS_FUZZ_TARGETS_H
+#define MXQ_TESTS_FUZZ_TARGETS_H
+
+#include "input.h"
+
+#include <span>
+
+namespace fuzz {
+
+struct Target {
+    const char* name;
+    void (*run)(Input&);
+};
+
+std::span<const Target> targets();
+
+// Of two-tensor verbs: quantize, requantize, dequantize, amax, convert, pad and unpad, swizzle and unswizzle.
+void quantize(Input&);
+void requantize(Input&);
+void dequantize(Input&);
+void amax(Input&);
+void convert(Input&);
+void groups(Input&);
+void scales(Input&);
+// Of products.
+void gemm(Input&);
+void grouped_gemm(Input&);
+// Of layers.
+void activate(Input&);
+void activate_backward(Input&);
+void route(Input&);
+void combine(Input&);
+void expert_layer(Input&);
+// Descriptors with wild numbers and addresses, which setters, getters, sizes and queries must not read.
+void descriptors(Input&);
+// Environment variables, read when a context is created.
+void environment(Input&);
+
+}  // namespace fuzz
+
+#endif
