@@ -320,7 +320,7 @@ int main(int argc, char** argv) {
     // Keeps memory that is given back: calls need the same sizes again, and fresh pages cost more than the calls.
     mallopt(M_MMAP_THRESHOLD, 32 << 20);
     mallopt(M_TRIM_THRESHOLD, 512 << 20);
-    for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) std::signal(signal, tell_current);
+    for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTERM}) std::signal(signal, tell_current);
     Options options;
     try {
         options = read_options(argc, argv);

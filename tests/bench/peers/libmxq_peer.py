@@ -4,8 +4,12 @@ NAME = "libmxq"
 
 
 class Peer:
-    def __init__(self, library):
+    def __init__(self, library, row_invariant=False):
         self.mxq, self.version, self.implementation = library, library.functions.mxq_version_string().decode(), ""
+        self.options = None
+        if row_invariant:
+            self.options = library.create("mxq_gemm_options_create")
+            library.call("mxq_gemm_options_set_row_invariant", self.options, 1)
 
     def takes(self, case):
         return True
@@ -17,6 +21,6 @@ class Peer:
             out = operands.output()
             a = None if operands.case.activations == "BF16" else x.of(self.mxq)
             b, left = w.of(self.mxq), self.mxq.plain(x, ends) if a is None else None
-            run, self.implementation = self.mxq.verb(verb, None, left or a.handle, b.handle, self.mxq.plain(out))
+            run, self.implementation = self.mxq.verb(verb, self.options, left or a.handle, b.handle, self.mxq.plain(out))
             calls.append(lambda run=run, out=out, keep=(a, b, x): (run(), out)[1])
         return calls
