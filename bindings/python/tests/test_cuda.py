@@ -421,3 +421,47 @@ def test_torchao_both_ways(format, element, swizzled):
     )
     back = mt.from_mxtensor(theirs)
     assert back.rowwise.codes.data_ptr() == theirs.qdata.data_ptr() and torch.equal(back.dequantize(), theirs.dequantize())
+
+
+# ---- The expert layer -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format, scaling", [("mxfp8_e4m3", None), ("mxfp8_e4m3", "32x32"), ("fp8_e4m3", "1x128"), ("mxfp4", None),
+                                             ("nvfp4", None)])
+def test_expert_layer_and_its_gradients(format, scaling):
+    import test_torch_experts as experts
+
+    given = experts.leaves()
+    expected = experts.in_double(given)
+    mine = [leaf.detach().to(DEVICE).requires_grad_() for leaf in given]
+    y = mt.expert_layer(mine[0], experts.IDS.to(DEVICE), *mine[1:], format=format, scaling=scaling)
+    z = experts.exact(*expected)
+    y.backward(experts.DY.to(y.dtype).to(DEVICE))
+    z.backward(experts.DY.to(torch.bfloat16).double())
+    least = experts.FORMATS[format, scaling]
+    assert decibels(y.detach(), z.detach()) > least
+    for name, leaf, right in zip(experts.NAMES, mine, expected):
+        assert decibels(leaf.grad, right.grad) > least, name
+
+
+def test_expert_layer_in_a_graph_with_other_routings():
+    import test_torch_experts as experts
+
+    x, weights, gate_up, down, *biases = (leaf.detach().to(DEVICE) for leaf in experts.leaves())
+    gate_up, down, ids = mxq.quantize(gate_up, "mxfp4"), mxq.quantize(down, "mxfp4"), experts.IDS.to(DEVICE)
+
+    def step():
+        with torch.no_grad():
+            return mt.expert_layer(x, ids, weights, gate_up, down, *biases)
+
+    step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+    for seed in (1, 2, 3):
+        x.copy_(tensor(*x.shape, seed=seed))
+        ids.copy_(torch.randint(-1, experts.EXPERTS, ids.shape, generator=torch.Generator().manual_seed(seed)))
+        graph.replay()
+        torch.cuda.synchronize()
+        assert torch.equal(captured, step()) and captured.any()
