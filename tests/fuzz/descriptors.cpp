@@ -64,13 +64,13 @@ Tensor make_wild(Input& in) {
     return Tensor(made);
 }
 
-// A size that succeeds is one that 64 bits hold, and the whole is at least its parts.
+// A size that succeeds is one that 63 bits hold, and the whole is at least its parts.
 void ask_sizes(const mxq_tensor* tensor) {
     for (const mxq_part part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
         uint64_t codes = 0, scales = 0, amax = 0, total = 0;
         mxq_tensor_required_amax_bytes(tensor, part, &amax);
         if (mxq_tensor_required_bytes(tensor, part, &codes, &scales) != MXQ_STATUS_OK) continue;
-        require(codes < uint64_t{1} << 62 && scales < uint64_t{1} << 62, "sizes", "mxq_tensor_required_bytes overflows");
+        require(codes <= INT64_MAX && scales <= INT64_MAX, "sizes", "mxq_tensor_required_bytes overflows");
         uint64_t count_of_list = 0;
         int64_t listed = 0;
         mxq_tensor_get_part_list(tensor, part, &listed, nullptr, &count_of_list, nullptr, nullptr);
