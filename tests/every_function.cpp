@@ -59,8 +59,16 @@ std::shared_ptr<T> object(mxq_status (*create)(T**), void (*destroy)(T*)) {
 }  // namespace
 
 // A function that returns a status, or another value.
-#define CALL(name, ...) add(#name, [=, this] { (void)this; return name(__VA_ARGS__); })
-#define VALUE(name, ...) add(#name, [=, this] { (void)this, (void)name(__VA_ARGS__); return MXQ_STATUS_OK; })
+#define CALL(name, ...)           \
+    add(#name, [=, this] {        \
+        (void)this;               \
+        return name(__VA_ARGS__); \
+    })
+#define VALUE(name, ...)                     \
+    add(#name, [=, this] {                   \
+        (void)this, (void)name(__VA_ARGS__); \
+        return MXQ_STATUS_OK;                \
+    })
 
 template <class T>
 T* EveryFunction::memory_of(size_t count, T value) {
@@ -112,7 +120,8 @@ std::vector<std::string> EveryFunction::declared() {
     const std::string text{std::istreambuf_iterator<char>(file), {}};
     const std::regex declaration("MXQ_API [a-z0-9_ ]*[ *]*(mxq_[a-z0-9_]+)\\(");
     std::set<std::string> names;
-    for (auto at = std::sregex_iterator(text.begin(), text.end(), declaration); at != std::sregex_iterator(); ++at) names.insert((*at)[1]);
+    for (auto at = std::sregex_iterator(text.begin(), text.end(), declaration); at != std::sregex_iterator(); ++at)
+        names.insert((*at)[1]);
     return {names.begin(), names.end()};
 }
 
@@ -144,7 +153,7 @@ void EveryFunction::verb(const char* name, Run run, Query query, Options options
 
 void EveryFunction::add_verbs() {
     const Dims dims{std::nullopt, rows, cols}, half{std::nullopt, rows, cols / 2}, stack{experts, rows, cols};
-    constexpr auto *none = static_cast<const mxq_quantize_options*>(nullptr);
+    constexpr auto* none = static_cast<const mxq_quantize_options*>(nullptr);
     constexpr int32_t f32 = MXQ_FORMAT_F32, bf16 = MXQ_FORMAT_BF16, mxfp8 = MXQ_FORMAT_MXFP8_E4M3;
     mxq_tensor *x = tensor(f32, dims), *y = tensor(f32, dims), *narrow = tensor(bf16, dims), *d = tensor(f32, dims);
     mxq_tensor *q = tensor(mxfp8, dims, MXQ_PART_BOTH), *again = tensor(mxfp8, dims, MXQ_PART_BOTH);
@@ -174,7 +183,8 @@ void EveryFunction::add_verbs() {
         ok(mxq_tensor_set_memory(made, row, memory_of<uint8_t>(all, 0x3C), all));
         return made;
     };
-    mxq_tensor *in = grouped(mxfp8, 1), *padded = grouped(mxfp8, 32), *unpadded = grouped(mxfp8, 1), *of_groups = tensor(f32, dims);
+    mxq_tensor *in = grouped(mxfp8, 1), *padded = grouped(mxfp8, 32), *unpadded = grouped(mxfp8, 1),
+               *of_groups = tensor(f32, dims);
     VERB(mxq_pad_groups, none, in, padded);
     VERB(mxq_unpad_groups, none, padded, unpadded);
     VERB(mxq_grouped_gemm, static_cast<const mxq_gemm_options*>(nullptr), in, tensor(mxfp8, stack), of_groups);
@@ -190,14 +200,16 @@ void EveryFunction::add_verbs() {
     VERB(mxq_route, none, routing);
     VERB(mxq_combine, none, routing, of_rows, static_cast<mxq_tensor*>(nullptr), sums);
     VERB(mxq_combine_backward, none, routing, sums, of_rows, tensor(bf16, chosen), tensor(f32, {std::nullopt, rows, 2}));
-    VERB(mxq_expert_layer, static_cast<const mxq_expert_layer_options*>(nullptr), narrow, routing, tensor(bf16, {experts, 2 * rows, cols}),
-         tensor(bf16, {experts, cols, rows}), tensor(f32, dims));
+    VERB(mxq_expert_layer, static_cast<const mxq_expert_layer_options*>(nullptr), narrow, routing,
+         tensor(bf16, {experts, 2 * rows, cols}), tensor(bf16, {experts, cols, rows}), tensor(f32, dims));
     // The second half of functions() begins with a plan.
-    auto plan = std::shared_ptr<mxq_plan>([&] {
-        mxq_plan* handle = nullptr;
-        ok(mxq_gemm_query(context_, nullptr, q, q, d, &handle));
-        return handle;
-    }(), mxq_plan_destroy);
+    auto plan = std::shared_ptr<mxq_plan>(
+        [&] {
+            mxq_plan* handle = nullptr;
+            ok(mxq_gemm_query(context_, nullptr, q, q, d, &handle));
+            return handle;
+        }(),
+        mxq_plan_destroy);
     VALUE(mxq_plan_implementation, plan.get());
     VALUE(mxq_plan_reason, plan.get());
     VALUE(mxq_plan_workspace_bytes, plan.get());
@@ -216,9 +228,11 @@ void EveryFunction::add_creators() {
     add("mxq_routing_create", made<mxq_routing>(routing, mxq_routing_destroy));
     add("mxq_context_create", made<mxq_context>(create, mxq_context_destroy));
     add("mxq_context_options_create", made<mxq_context_options>(mxq_context_options_create, mxq_context_options_destroy));
-    add("mxq_quantize_options_create", made<mxq_quantize_options>(mxq_quantize_options_create, mxq_quantize_options_destroy));
+    add("mxq_quantize_options_create",
+        made<mxq_quantize_options>(mxq_quantize_options_create, mxq_quantize_options_destroy));
     add("mxq_gemm_options_create", made<mxq_gemm_options>(mxq_gemm_options_create, mxq_gemm_options_destroy));
-    add("mxq_activate_options_create", made<mxq_activate_options>(mxq_activate_options_create, mxq_activate_options_destroy));
+    add("mxq_activate_options_create",
+        made<mxq_activate_options>(mxq_activate_options_create, mxq_activate_options_destroy));
     add("mxq_expert_layer_options_create",
         made<mxq_expert_layer_options>(mxq_expert_layer_options_create, mxq_expert_layer_options_destroy));
     // Each is called above with a handle, too.
@@ -262,9 +276,11 @@ void EveryFunction::add_context_options() {
 
 void EveryFunction::add_tensor_setters() {
     const Dims dims{std::nullopt, rows, cols};
-    mxq_tensor *plain = tensor(MXQ_FORMAT_F32, dims), *part = tensor(MXQ_FORMAT_MXFP8_E4M3, dims), *fp8 = tensor(MXQ_FORMAT_FP8_E4M3, dims),
-               *nvfp4 = tensor(MXQ_FORMAT_NVFP4, dims), *grouped = tensors_.emplace_back(make_tensor(MXQ_FORMAT_MXFP8_E4M3, dims)),
-               *routed = tensors_.emplace_back(make_tensor(MXQ_FORMAT_BF16, {std::nullopt, 2 * rows, cols})), *pairs = tensors_.emplace_back(make_tensor(MXQ_FORMAT_BF16, {std::nullopt, 2 * rows, cols}));
+    mxq_tensor *plain = tensor(MXQ_FORMAT_F32, dims), *part = tensor(MXQ_FORMAT_MXFP8_E4M3, dims),
+               *fp8 = tensor(MXQ_FORMAT_FP8_E4M3, dims), *nvfp4 = tensor(MXQ_FORMAT_NVFP4, dims),
+               *grouped = tensors_.emplace_back(make_tensor(MXQ_FORMAT_MXFP8_E4M3, dims)),
+               *routed = tensors_.emplace_back(make_tensor(MXQ_FORMAT_BF16, {std::nullopt, 2 * rows, cols})),
+               *pairs = tensors_.emplace_back(make_tensor(MXQ_FORMAT_BF16, {std::nullopt, 2 * rows, cols}));
     int32_t* const ends = memory_of<int32_t>(2, static_cast<int32_t>(rows));
     float* const factors = memory_of<float>(4, 1.0f);
     mxq_routing* const routing = make_routing();
@@ -292,8 +308,8 @@ void EveryFunction::add_tensor_setters() {
 
 void EveryFunction::add_tensor_memory() {
     const Dims dims{std::nullopt, rows, cols}, stack{experts, rows, cols};
-    mxq_tensor *plain = tensor(MXQ_FORMAT_F32, dims), *part = tensor(MXQ_FORMAT_MXFP8_E4M3, dims), *many = tensor(MXQ_FORMAT_MXFP8_E4M3, stack),
-               *listed = tensor(MXQ_FORMAT_F32, stack);
+    mxq_tensor *plain = tensor(MXQ_FORMAT_F32, dims), *part = tensor(MXQ_FORMAT_MXFP8_E4M3, dims),
+               *many = tensor(MXQ_FORMAT_MXFP8_E4M3, stack), *listed = tensor(MXQ_FORMAT_F32, stack);
     constexpr uint64_t bytes = rows * cols * 4;
     uint8_t* const memory = memory_of<uint8_t>(bytes);
     const void** const list = memory_of<const void*>(experts, memory);
@@ -418,7 +434,8 @@ void EveryFunction::add_layer_options() {
     const auto quantize = object(mxq_quantize_options_create, mxq_quantize_options_destroy);
     const auto activate = object(mxq_activate_options_create, mxq_activate_options_destroy);
     float* const bias = memory_of<float>(experts * cols);
-    mxq_tensor *residual = tensor(MXQ_FORMAT_BF16, {std::nullopt, rows, cols}), *copy = tensor(MXQ_FORMAT_BF16, {std::nullopt, rows, cols});
+    mxq_tensor *residual = tensor(MXQ_FORMAT_BF16, {std::nullopt, rows, cols}),
+               *copy = tensor(MXQ_FORMAT_BF16, {std::nullopt, rows, cols});
     CALL(mxq_expert_layer_options_set_activate_options, o.get(), activate.get());
     CALL(mxq_expert_layer_options_set_row_format, o.get(), MXQ_FORMAT_MXFP8_E4M3, 0);
     CALL(mxq_expert_layer_options_set_quantize_options, o.get(), quantize.get());

@@ -1,4 +1,5 @@
-// Reads an environment variable of the user, and none in a program that has more rights than its user (set-uid, capabilities).
+// Reads an environment variable of the user, and none in a program that has more rights than its user (set-uid,
+// capabilities).
 #pragma once
 #include <cstdlib>
 

@@ -1,4 +1,7 @@
 // Validates the verbs of the expert layer.
+#include <algorithm>
+
+#include "core/groups.h"
 #include "core/routing.h"
 #include "core/validate.h"
 #include "core/views.h"
@@ -62,6 +65,12 @@ PlainMatrix rows_view(const mxq_tensor& tensor, const char* name, const mxq_rout
         fail(MXQ_STATUS_UNSUPPORTED, "%s has groups padded to multiples of %d rows, expected no padding", name,
              t.rowwise_alignment);
     return plain_view(t, name, buffers, access);
+}
+
+// Returns how many rows choices may have: those of its groups, where in has groups, since nothing has written the others.
+int64_t rows_with_content(const mxq_tensor& in) {
+    if (!in.groups.set || in.groups.count == 0 || !in.groups.ends) return in.rows;
+    return std::clamp<int64_t>(read_end(in.groups, in.groups.count - 1), 0, in.rows);
 }
 
 // Refuses rows of choices that are none of in, on a CPU context, before anything is written.
@@ -139,7 +148,7 @@ CombineProblem validate_combine(const Context& context, const mxq_quantize_optio
         p.has_residual = true;
     }
     buffers.check_overlaps();
-    if (buffers.can_read()) require_choice_rows(p.choice_rows, routing.rows(), in.rows);
+    if (buffers.can_read()) require_choice_rows(p.choice_rows, routing.rows(), rows_with_content(in));
     return p;
 }
 

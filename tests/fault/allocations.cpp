@@ -23,7 +23,8 @@ namespace {
 
 void* allocate(std::size_t bytes, std::size_t alignment) noexcept {
     if (armed && until_failure-- == 0) return nullptr;
-    void* block = alignment ? std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment) : std::malloc(bytes ? bytes : 1);
+    void* block = alignment ? std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment)
+                            : std::malloc(bytes ? bytes : 1);
     if (block) ++live;
     return block;
 }
@@ -64,7 +65,8 @@ extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attribute
 
 namespace fault {
 
-int fail_each_allocation(const std::function<mxq_status()>& call, const std::function<bool()>& untouched, const std::function<void()>& undo) {
+int fail_each_allocation(const std::function<mxq_status()>& call, const std::function<bool()>& untouched,
+                         const std::function<void()>& undo) {
     for (int n = 0; n < 10000; ++n) {
         const long before = live;
         until_failure = n;

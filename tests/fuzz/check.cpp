@@ -20,7 +20,8 @@ std::vector<mxq_context*> make_contexts() {
             require(mxq_context_options_create(&options) == MXQ_STATUS_OK, "options of a context", mxq_last_error());
             mxq_context_options_set_threads(options, threads);
             if (threads > 1) mxq_context_options_set_parallel_for(options, in_turn, nullptr);
-            require(mxq_context_create(MXQ_DEVICE_CPU, 0, options, &context) == MXQ_STATUS_OK, "a context", mxq_last_error());
+            require(mxq_context_create(MXQ_DEVICE_CPU, 0, options, &context) == MXQ_STATUS_OK, "a context",
+                    mxq_last_error());
             mxq_context_options_destroy(options);
             made.push_back(context);
         }
@@ -55,7 +56,8 @@ mxq_status ask(Scene& scene, const Verb& verb, mxq_context* context) {
 }  // namespace
 
 const std::vector<mxq_context*>& contexts() {
-    static const auto* const all = new std::vector<mxq_context*>(make_contexts());  // they stay, so that none is freed too early
+    static const auto* const all =
+        new std::vector<mxq_context*>(make_contexts());  // they stay, so that none is freed too early
     return *all;
 }
 
@@ -84,7 +86,8 @@ void check_call(Scene& scene, const Verb& verb) {
     const std::vector<uint8_t> first = scene.memory.content();
     scene.memory.restore();
     require(verb.run(other, workspace.address, workspace.bytes) == did, verb.name, "another instruction set refuses");
-    require(scene.memory.kept() && scene.memory.content() == first, verb.name, "another instruction set writes the same bytes");
+    require(scene.memory.kept() && scene.memory.content() == first, verb.name,
+            "another instruction set writes the same bytes");
 }
 
 }  // namespace fuzz

@@ -11,7 +11,8 @@ void* wild_address(Input& in) {
     const uint8_t byte = in.byte();
     if (byte % 4 == 0) return nullptr;
     // NOLINTNEXTLINE(performance-no-int-to-ptr): nothing is read there.
-    return reinterpret_cast<void*>(static_cast<uintptr_t>(byte < 128 ? uint64_t{byte} << 20 : static_cast<uint64_t>(in.wild())));
+    return reinterpret_cast<void*>(
+        static_cast<uintptr_t>(byte < 128 ? uint64_t{byte} << 20 : static_cast<uint64_t>(in.wild())));
 }
 uint64_t wild_bytes(Input& in) { return static_cast<uint64_t>(in.wild()); }
 template <class T>
@@ -31,20 +32,28 @@ void set_wildly(Input& in, mxq_tensor* tensor) {
         case 5: mxq_tensor_set_data_list(tensor, in.wild(), wild_array<List>(in), wild_bytes(in)); break;
         case 6:
         case 7: mxq_tensor_set_part(tensor, part, wild_address(in), wild_bytes(in), wild_address(in), wild_bytes(in)); break;
-        case 8: mxq_tensor_set_const_part(tensor, part, wild_address(in), wild_bytes(in), wild_address(in), wild_bytes(in)); break;
-        case 9: mxq_tensor_set_part_list(tensor, part, in.wild(), wild_array<List>(in), wild_bytes(in), wild_array<List>(in), wild_bytes(in)); break;
+        case 8:
+            mxq_tensor_set_const_part(tensor, part, wild_address(in), wild_bytes(in), wild_address(in), wild_bytes(in));
+            break;
+        case 9:
+            mxq_tensor_set_part_list(tensor, part, in.wild(), wild_array<List>(in), wild_bytes(in), wild_array<List>(in),
+                                     wild_bytes(in));
+            break;
         case 10: mxq_tensor_set_strides(tensor, part, in.wild(), in.wild(), in.wild(), in.wild()); break;
         case 11: mxq_tensor_set_memory(tensor, part, wild_address(in), wild_bytes(in)); break;
         case 12: mxq_tensor_clear_part(tensor, part); break;
         case 13: {
             const int32_t count = in.wild32();
             const mxq_type type = in.below(4);
-            const uint64_t bytes = in.seldom(8) ? wild_bytes(in) : static_cast<uint64_t>(count) * (type == MXQ_TYPE_INT64 ? 8 : 4);
+            const uint64_t bytes =
+                in.seldom(8) ? wild_bytes(in) : static_cast<uint64_t>(count) * (type == MXQ_TYPE_INT64 ? 8 : 4);
             mxq_tensor_set_groups(tensor, wild_address(in), bytes, type, count);
             break;
         }
         case 14: mxq_tensor_set_group_alignment(tensor, in.wild32(), in.wild32()); break;
-        case 15: mxq_tensor_set_padded_groups(tensor, part, wild_address(in), wild_bytes(in), wild_address(in), wild_bytes(in)); break;
+        case 15:
+            mxq_tensor_set_padded_groups(tensor, part, wild_address(in), wild_bytes(in), wild_address(in), wild_bytes(in));
+            break;
         case 16: mxq_tensor_set_amax(tensor, part, wild_array<float>(in), wild_bytes(in)); break;
         case 17: mxq_tensor_set_decode_scale(tensor, part, wild_array<float>(in), wild_bytes(in)); break;
         case 18: mxq_tensor_set_quantization_scale(tensor, wild_array<float>(in), wild_bytes(in)); break;
@@ -58,25 +67,28 @@ Tensor make_wild(Input& in) {
     mxq_tensor* made = nullptr;
     const int32_t format = in.seldom(16) ? in.wild32() : 1 + in.below(11);
     const int64_t rows = in.wild(), cols = in.wild();
-    if (in.below(2)) mxq_tensor_create_2d(format, rows, cols, &made);
-    else mxq_tensor_create_3d(format, in.wild(), rows, cols, &made);
+    if (in.below(2))
+        mxq_tensor_create_2d(format, rows, cols, &made);
+    else
+        mxq_tensor_create_3d(format, in.wild(), rows, cols, &made);
     for (int32_t left = in.below(12); left > 0 && made; --left) set_wildly(in, made);
     return Tensor(made);
 }
 
-// A size that succeeds is one that 64 bits hold, and the whole is at least its parts.
+// A size that succeeds is one that 63 bits hold, and the whole is at least its parts.
 void ask_sizes(const mxq_tensor* tensor) {
     for (const mxq_part part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE}) {
         uint64_t codes = 0, scales = 0, amax = 0, total = 0;
         mxq_tensor_required_amax_bytes(tensor, part, &amax);
         if (mxq_tensor_required_bytes(tensor, part, &codes, &scales) != MXQ_STATUS_OK) continue;
-        require(codes < uint64_t{1} << 62 && scales < uint64_t{1} << 62, "sizes", "mxq_tensor_required_bytes overflows");
+        require(codes <= INT64_MAX && scales <= INT64_MAX, "sizes", "mxq_tensor_required_bytes overflows");
         uint64_t count_of_list = 0;
         int64_t listed = 0;
         mxq_tensor_get_part_list(tensor, part, &listed, nullptr, &count_of_list, nullptr, nullptr);
         mxq_tensor_get_data_list(tensor, &listed, nullptr, nullptr);
         if (mxq_tensor_total_bytes(tensor, part, &total) == MXQ_STATUS_OK && listed == 0)
-            require(total % 256 == 0 && total >= codes && total >= scales, "sizes", "mxq_tensor_total_bytes is less than a part");
+            require(total % 256 == 0 && total >= codes && total >= scales, "sizes",
+                    "mxq_tensor_total_bytes is less than a part");
     }
 }
 
@@ -85,8 +97,10 @@ void describe(Input& in, const mxq_tensor* tensor) {
     const uint64_t size = in.byte() % (sizeof text + 1);
     std::memset(text, '#', sizeof text);
     const uint64_t length = mxq_tensor_describe(tensor, text, size);
-    for (uint64_t i = size; i < sizeof text; ++i) require(text[i] == '#', "mxq_tensor_describe", "it writes behind the buffer");
-    if (size > 0) require(std::strlen(text) == (length < size ? length : size - 1), "mxq_tensor_describe", "it tells another length");
+    for (uint64_t i = size; i < sizeof text; ++i)
+        require(text[i] == '#', "mxq_tensor_describe", "it writes behind the buffer");
+    if (size > 0)
+        require(std::strlen(text) == (length < size ? length : size - 1), "mxq_tensor_describe", "it tells another length");
 }
 
 void get_everything(const mxq_tensor* tensor) {
@@ -119,8 +133,9 @@ void query_everything(mxq_context* context, const mxq_tensor* a, const mxq_tenso
         require(status != MXQ_STATUS_INTERNAL_ERROR && status != MXQ_STATUS_OUT_OF_MEMORY, "a query", mxq_last_error());
         mxq_plan_destroy(plan);
     };
-    for (const auto query : {mxq_quantize_query, mxq_requantize_query, mxq_amax_query, mxq_dequantize_query, mxq_convert_query, mxq_pad_groups_query,
-                             mxq_unpad_groups_query, mxq_swizzle_scales_query, mxq_unswizzle_scales_query})
+    for (const auto query :
+         {mxq_quantize_query, mxq_requantize_query, mxq_amax_query, mxq_dequantize_query, mxq_convert_query,
+          mxq_pad_groups_query, mxq_unpad_groups_query, mxq_swizzle_scales_query, mxq_unswizzle_scales_query})
         end(query(context, nullptr, a, b, &plan));
     end(mxq_activate_query(context, nullptr, a, b, &plan));
     end(mxq_activate_backward_query(context, nullptr, a, b, c, &plan));

@@ -11,7 +11,8 @@ namespace {
 
 // Returns words of the variables' grammar, put together at random, or any text.
 std::string text(Input& in) {
-    constexpr const char* words[] = {"gemm", "grouped_gemm", "quantize", ":", ",", "cpu", "cublaslt", "avx2", "scalar", "avx512bf16", " ", "%s", "=", "mma_bf16"};
+    constexpr const char* words[] = {"gemm", "grouped_gemm", "quantize",   ":", ",",  "cpu", "cublaslt",
+                                     "avx2", "scalar",       "avx512bf16", " ", "%s", "=",   "mma_bf16"};
     if (in.seldom(4)) return in.text(200);
     std::string made;
     for (int32_t left = in.below(12); left > 0; --left) made += words[in.below(std::size(words))];

@@ -27,9 +27,28 @@ public:
     }
     // Returns a number that overflows something, or a small one.
     int64_t wild() {
-        constexpr int64_t edges[] = {0, 1, -1, 2, 31, 32, 127, 128, 4096, 4097, 65535, INT32_MAX, INT32_MAX - 1, INT32_MIN,
-                                     int64_t{1} << 32, int64_t{1} << 47, int64_t{1} << 48, (int64_t{1} << 48) + 1,
-                                     int64_t{1} << 62, INT64_MAX, INT64_MIN, INT64_MAX - 255};
+        constexpr int64_t edges[] = {0,
+                                     1,
+                                     -1,
+                                     2,
+                                     31,
+                                     32,
+                                     127,
+                                     128,
+                                     4096,
+                                     4097,
+                                     65535,
+                                     INT32_MAX,
+                                     INT32_MAX - 1,
+                                     INT32_MIN,
+                                     int64_t{1} << 32,
+                                     int64_t{1} << 47,
+                                     int64_t{1} << 48,
+                                     (int64_t{1} << 48) + 1,
+                                     int64_t{1} << 62,
+                                     INT64_MAX,
+                                     INT64_MIN,
+                                     INT64_MAX - 255};
         const uint8_t first = byte();
         if (first < 128) return first;
         if (first < 250) return edges[first % (sizeof edges / sizeof *edges)];

@@ -19,12 +19,14 @@ struct Choices {
 };
 
 Choices draw_choices(Input& in) {
-    return {in.seldom(32) ? in.wild() : in.below(40), in.seldom(32) ? in.wild32() : 1 + in.below(4), in.seldom(32) ? in.wild32() : 1 + in.below(5)};
+    return {in.seldom(32) ? in.wild() : in.below(40), in.seldom(32) ? in.wild32() : 1 + in.below(4),
+            in.seldom(32) ? in.wild32() : 1 + in.below(5)};
 }
 
 void give_weights(Scene& scene, mxq_routing* routing, const Choices& of) {
     const mxq_format format = scene.in.seldom(8) ? scene.in.below(6) : scene.in.below(2) ? MXQ_FORMAT_F32 : MXQ_FORMAT_BF16;
-    const Buffer weights = scene.memory.take(static_cast<uint64_t>(of.rows()) * (format == MXQ_FORMAT_F32 ? 4 : 2), false, 16, 0, scene.in.byte());
+    const Buffer weights = scene.memory.take(static_cast<uint64_t>(of.rows()) * (format == MXQ_FORMAT_F32 ? 4 : 2), false,
+                                             16, 0, scene.in.byte());
     mxq_routing_set_weights(routing, format, weights.address, weights.bytes);
 }
 
@@ -81,7 +83,10 @@ void route(Input& in) {
     Scene scene(in);
     const QuantizeOptions options = in.seldom(8) ? make_quantize_options(scene) : nullptr;
     const Routing routing = make_routing(scene, draw_choices(in));
-    check_call(scene, {"mxq_route", [&](mxq_context* context, mxq_plan** plan) { return mxq_route_query(context, options.get(), routing.get(), plan); },
+    check_call(scene, {"mxq_route",
+                       [&](mxq_context* context, mxq_plan** plan) {
+                           return mxq_route_query(context, options.get(), routing.get(), plan);
+                       },
                        [&](mxq_context* context, void* workspace, uint64_t bytes) {
                            return mxq_route(context, options.get(), routing.get(), workspace, bytes, nullptr);
                        }});
@@ -89,32 +94,37 @@ void route(Input& in) {
 
 namespace {
 
-void combine_forward(Scene& scene, const mxq_quantize_options* options, const mxq_routing* routing, const Shape& of_rows, const Shape& of_tokens) {
-    const Tensor in = make_tensor(scene, Role::plain, Use::read, of_rows), out = make_tensor(scene, Role::plain, Use::written, of_tokens);
+void combine_forward(Scene& scene, const mxq_quantize_options* options, const mxq_routing* routing, const Shape& of_rows,
+                     const Shape& of_tokens) {
+    const Tensor in = make_tensor(scene, Role::plain, Use::read, of_rows),
+                 out = make_tensor(scene, Role::plain, Use::written, of_tokens);
     const Tensor residual = scene.in.below(2) ? make_tensor(scene, Role::plain, Use::read, of_tokens) : nullptr;
     check_call(scene, {"mxq_combine",
                        [&](mxq_context* context, mxq_plan** plan) {
                            return mxq_combine_query(context, options, routing, in.get(), residual.get(), out.get(), plan);
                        },
                        [&](mxq_context* context, void* workspace, uint64_t bytes) {
-                           return mxq_combine(context, options, routing, in.get(), residual.get(), out.get(), workspace, bytes, nullptr);
+                           return mxq_combine(context, options, routing, in.get(), residual.get(), out.get(), workspace,
+                                              bytes, nullptr);
                        }});
 }
 
-void combine_back(Scene& scene, const mxq_quantize_options* options, const mxq_routing* routing, const Shape& of_rows, const Shape& of_tokens,
-                  int32_t choices) {
+void combine_back(Scene& scene, const mxq_quantize_options* options, const mxq_routing* routing, const Shape& of_rows,
+                  const Shape& of_tokens, int32_t choices) {
     const bool no_in = scene.in.seldom(4), no_d_in = scene.in.seldom(4), no_weights = scene.in.seldom(4);
     const Tensor d_out = make_tensor(scene, Role::plain, Use::read, of_tokens);
     const Tensor in = no_in ? nullptr : make_tensor(scene, Role::plain, Use::read, of_rows);
     const Tensor d_in = no_d_in ? nullptr : make_tensor(scene, Role::plain, Use::written, of_rows);
-    const Tensor d_weights = no_weights ? nullptr : make_tensor(scene, Role::plain, Use::written, {0, of_tokens.rows, choices});
+    const Tensor d_weights =
+        no_weights ? nullptr : make_tensor(scene, Role::plain, Use::written, {0, of_tokens.rows, choices});
     check_call(scene, {"mxq_combine_backward",
                        [&](mxq_context* context, mxq_plan** plan) {
-                           return mxq_combine_backward_query(context, options, routing, d_out.get(), in.get(), d_in.get(), d_weights.get(), plan);
+                           return mxq_combine_backward_query(context, options, routing, d_out.get(), in.get(), d_in.get(),
+                                                             d_weights.get(), plan);
                        },
                        [&](mxq_context* context, void* workspace, uint64_t bytes) {
-                           return mxq_combine_backward(context, options, routing, d_out.get(), in.get(), d_in.get(), d_weights.get(), workspace,
-                                                       bytes, nullptr);
+                           return mxq_combine_backward(context, options, routing, d_out.get(), in.get(), d_in.get(),
+                                                       d_weights.get(), workspace, bytes, nullptr);
                        }});
 }
 
@@ -128,8 +138,10 @@ void combine(Input& in) {
     const int64_t width = in.below(70);
     const Shape of_rows{0, of.rows(), width}, of_tokens{0, of.tokens, width};
     route_first(scene, routing.get());
-    if (in.below(2)) combine_forward(scene, options.get(), routing.get(), of_rows, of_tokens);
-    else combine_back(scene, options.get(), routing.get(), of_rows, of_tokens, of.choices);
+    if (in.below(2))
+        combine_forward(scene, options.get(), routing.get(), of_rows, of_tokens);
+    else
+        combine_back(scene, options.get(), routing.get(), of_rows, of_tokens, of.choices);
 }
 
 namespace {
@@ -146,24 +158,30 @@ void check_activate(Input& in, bool backward) {
     if (!in.seldom(4) && wide.cols > 0 && wide.cols < INT32_MAX) wide.cols *= 2;
     const int64_t matrices = narrow.experts ? narrow.experts : 1;
     const int64_t all_rows = narrow.rows > 0 && narrow.rows < 65536 ? matrices * narrow.rows : 1;
-    const ActivateOptions options = make_activate_options(scene, wide.cols > 0 && wide.cols < 65536 ? wide.cols * matrices : 1, all_rows, backward);
+    const ActivateOptions options =
+        make_activate_options(scene, wide.cols > 0 && wide.cols < 65536 ? wide.cols * matrices : 1, all_rows, backward);
     const Tensor x = make_tensor(scene, Role::plain, Use::read, wide);
     if (!backward) {
         const Tensor out = make_tensor(scene, Role::any, Use::written, narrow);
         check_call(scene, {"mxq_activate",
-                           [&](mxq_context* context, mxq_plan** plan) { return mxq_activate_query(context, options.get(), x.get(), out.get(), plan); },
+                           [&](mxq_context* context, mxq_plan** plan) {
+                               return mxq_activate_query(context, options.get(), x.get(), out.get(), plan);
+                           },
                            [&](mxq_context* context, void* workspace, uint64_t bytes) {
                                return mxq_activate(context, options.get(), x.get(), out.get(), workspace, bytes, nullptr);
                            }});
         return;
     }
-    const Tensor gradient = make_tensor(scene, Role::plain, Use::read, narrow), out = make_tensor(scene, Role::any, Use::written, wide);
+    const Tensor gradient = make_tensor(scene, Role::plain, Use::read, narrow),
+                 out = make_tensor(scene, Role::any, Use::written, wide);
     check_call(scene, {"mxq_activate_backward",
                        [&](mxq_context* context, mxq_plan** plan) {
-                           return mxq_activate_backward_query(context, options.get(), gradient.get(), x.get(), out.get(), plan);
+                           return mxq_activate_backward_query(context, options.get(), gradient.get(), x.get(), out.get(),
+                                                              plan);
                        },
                        [&](mxq_context* context, void* workspace, uint64_t bytes) {
-                           return mxq_activate_backward(context, options.get(), gradient.get(), x.get(), out.get(), workspace, bytes, nullptr);
+                           return mxq_activate_backward(context, options.get(), gradient.get(), x.get(), out.get(),
+                                                        workspace, bytes, nullptr);
                        }});
 }
 
@@ -194,16 +212,18 @@ void expert_layer(Input& in) {
         mxq_expert_layer_options_set_residual(options.get(), residual.get());
     }
     if (of.rows() < 0) {  // the call would ask for the memory between its steps before it looks at pointers
-        mxq_expert_layer_query(contexts()[0], options.get(), x.get(), routing.get(), gate_up.get(), down.get(), out.get(), nullptr);
+        mxq_expert_layer_query(contexts()[0], options.get(), x.get(), routing.get(), gate_up.get(), down.get(), out.get(),
+                               nullptr);
         return;
     }
     check_call(scene, {"mxq_expert_layer",
                        [&](mxq_context* context, mxq_plan** plan) {
-                           return mxq_expert_layer_query(context, options.get(), x.get(), routing.get(), gate_up.get(), down.get(), out.get(), plan);
+                           return mxq_expert_layer_query(context, options.get(), x.get(), routing.get(), gate_up.get(),
+                                                         down.get(), out.get(), plan);
                        },
                        [&](mxq_context* context, void* workspace, uint64_t bytes) {
-                           return mxq_expert_layer(context, options.get(), x.get(), routing.get(), gate_up.get(), down.get(), out.get(), workspace,
-                                                   bytes, nullptr);
+                           return mxq_expert_layer(context, options.get(), x.get(), routing.get(), gate_up.get(), down.get(),
+                                                   out.get(), workspace, bytes, nullptr);
                        }});
 }
 

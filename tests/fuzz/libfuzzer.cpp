@@ -1,4 +1,5 @@
-// mxq_fuzz --target=NAME [libFuzzer's options] [folders]: one target under libFuzzer, which leaves alone what begins with --.
+// mxq_fuzz --target=NAME [libFuzzer's options] [folders]: one target under libFuzzer, which leaves alone what begins with
+// --.
 #include "check.h"
 #include "targets.h"
 

@@ -40,7 +40,8 @@ QuantizeOptions make_quantize_options(Scene& scene) {
             case 3: mxq_quantize_options_set_undo_hadamard(options, in.below(3)); break;
             case 4: {
                 const Buffer seed = scene.memory.take(16, false);
-                mxq_quantize_options_set_stochastic_rounding(options, reinterpret_cast<const uint64_t*>(seed.address), seed.bytes);
+                mxq_quantize_options_set_stochastic_rounding(options, reinterpret_cast<const uint64_t*>(seed.address),
+                                                             seed.bytes);
                 break;
             }
             case 5: mxq_quantize_options_set_compute_amax(options, in.below(3)); break;
@@ -108,8 +109,10 @@ ActivateOptions make_activate_options(Scene& scene, int64_t columns, int64_t row
                 const bool of_bias = in.below(2);
                 const Buffer sums = take_numbers(scene, MXQ_FORMAT_F32, of_bias ? bias_count(scene, columns) : rows, true);
                 auto* const address = reinterpret_cast<float*>(sums.address);
-                if (of_bias) mxq_activate_options_set_bias_gradient(options, address, sums.bytes);
-                else mxq_activate_options_set_row_weight_gradient(options, address, sums.bytes);
+                if (of_bias)
+                    mxq_activate_options_set_bias_gradient(options, address, sums.bytes);
+                else
+                    mxq_activate_options_set_row_weight_gradient(options, address, sums.bytes);
                 break;
             }
         }
@@ -124,7 +127,9 @@ LayerOptions make_layer_options(Scene& scene, int64_t inner, int64_t width) {
     if (setters > 0) mxq_expert_layer_options_create(&options);
     for (int32_t left = setters; left > 0; --left) {
         switch (in.below(8)) {
-            case 0: mxq_expert_layer_options_set_activate_options(options, make_activate_options(scene, inner, 1, false).get()); break;
+            case 0:
+                mxq_expert_layer_options_set_activate_options(options, make_activate_options(scene, inner, 1, false).get());
+                break;
             case 1: mxq_expert_layer_options_set_row_format(options, in.below(13), in.below(2) ? 0 : in.below(10)); break;
             case 2: mxq_expert_layer_options_set_quantize_options(options, make_quantize_options(scene).get()); break;
             case 3: mxq_expert_layer_options_set_inner_format(options, in.below(5)); break;
@@ -132,8 +137,10 @@ LayerOptions make_layer_options(Scene& scene, int64_t inner, int64_t width) {
                 const mxq_format format = in.below(5);
                 const bool of_down = in.below(2);
                 const Buffer bias = take_numbers(scene, format, bias_count(scene, of_down ? width : inner), false);
-                if (of_down) mxq_expert_layer_options_set_down_bias(options, format, bias.address, bias.bytes);
-                else mxq_expert_layer_options_set_gate_up_bias(options, format, bias.address, bias.bytes);
+                if (of_down)
+                    mxq_expert_layer_options_set_down_bias(options, format, bias.address, bias.bytes);
+                else
+                    mxq_expert_layer_options_set_gate_up_bias(options, format, bias.address, bias.bytes);
                 break;
             }
             case 5: mxq_expert_layer_options_set_weights_first(options, in.below(3)); break;

@@ -1,4 +1,5 @@
-// mxq_fuzz_replay: runs stored inputs without a fuzzer, and then as many random ones, so that every build of the tests does it.
+// mxq_fuzz_replay: runs stored inputs without a fuzzer, and then as many random ones, so that every build of the tests does
+// it.
 //
 //     mxq_fuzz_replay FOLDER [--random N]     each FOLDER/NAME.bin, one for each target
 //     mxq_fuzz_replay --only NAME FILE        one input of a target: a file that libFuzzer has left
@@ -66,7 +67,8 @@ const char* running_target = "";
 std::string running_input;
 
 void tell(int) {
-    std::fprintf(stderr, "FAIL  fuzz: target %s, %s\n0 passed, 1 failed, 0 skipped\n", running_target, running_input.c_str());
+    std::fprintf(stderr, "FAIL  fuzz: target %s, %s\n0 passed, 1 failed, 0 skipped\n", running_target,
+                 running_input.c_str());
     std::_Exit(1);
 }
 
@@ -80,7 +82,8 @@ void run_random(const fuzz::Target& target, int count) {
     for (int i = 0; i < count; ++i) {
         running_input = "random input " + std::to_string(i);
         Bytes bytes(20 + static_cast<size_t>(i % 100));
-        for (uint8_t& byte : bytes) byte = static_cast<uint8_t>((state = state * 6364136223846793005u + 1442695040888963407u) >> 56);
+        for (uint8_t& byte : bytes)
+            byte = static_cast<uint8_t>((state = state * 6364136223846793005u + 1442695040888963407u) >> 56);
         run(target, bytes);
     }
 }
@@ -130,6 +133,8 @@ int main(int count, char** arguments) {
     if (words.size() == 3 && words[0] == "--only") return run_one(words[1], words[2]);
     if (words.size() == 1) return run_all(words[0], 0);
     if (words.size() == 3 && words[1] == "--random") return run_all(words[0], std::atoi(words[2].c_str()));
-    std::fprintf(stderr, "usage: mxq_fuzz_replay FOLDER [--random N] | --only NAME FILE | --split FILE FOLDER | --join FOLDER FILE | --names\n");
+    std::fprintf(stderr,
+                 "usage: mxq_fuzz_replay FOLDER [--random N] | --only NAME FILE | --split FILE FOLDER | --join FOLDER FILE "
+                 "| --names\n");
     return 2;
 }

@@ -25,7 +25,8 @@ uint64_t bytes_of(mxq_type type) { return type == MXQ_TYPE_INT64 ? 8 : 4; }
 void put(const Buffer& buffer, int64_t index, mxq_type type, int64_t value) {
     if (!buffer.address) return;
     const auto narrow = static_cast<int32_t>(value);
-    std::memcpy(buffer.address + static_cast<uint64_t>(index) * bytes_of(type), type == MXQ_TYPE_INT64 ? static_cast<void*>(&value) : const_cast<int32_t*>(&narrow), bytes_of(type));
+    std::memcpy(buffer.address + static_cast<uint64_t>(index) * bytes_of(type),
+                type == MXQ_TYPE_INT64 ? static_cast<void*>(&value) : const_cast<int32_t*>(&narrow), bytes_of(type));
 }
 
 }  // namespace
@@ -80,7 +81,8 @@ mxq_part draw_part(Input& in) { return in.seldom(16) ? in.below(6) : 1 + in.belo
 void set_strides(Scene& scene, mxq_tensor* tensor) {
     const mxq_part part = draw_part(scene.in);
     int64_t strides[4];
-    for (auto& stride : strides) stride = scene.in.seldom(16) ? scene.in.wild() : scene.in.byte() * (scene.in.below(2) ? 4 : 1);
+    for (auto& stride : strides)
+        stride = scene.in.seldom(16) ? scene.in.wild() : scene.in.byte() * (scene.in.below(2) ? 4 : 1);
     mxq_tensor_set_strides(tensor, part, strides[0], strides[1], strides[2], strides[3]);
 }
 
@@ -93,7 +95,8 @@ void set_row_indices(Scene& scene, mxq_tensor* tensor, const Shape& shape) {
 
 void set_padded_groups(Scene& scene, mxq_tensor* tensor, Use use) {
     const uint64_t bytes = static_cast<uint64_t>(scene.groups) * bytes_of(scene.type) + scene.in.seldom(8) * 4u;
-    const Buffer starts = scene.memory.take(bytes, use == Use::written), ends = scene.memory.take(bytes, use == Use::written);
+    const Buffer starts = scene.memory.take(bytes, use == Use::written),
+                 ends = scene.memory.take(bytes, use == Use::written);
     mxq_tensor_set_padded_groups(tensor, draw_part(scene.in), starts.address, starts.bytes, ends.address, ends.bytes);
 }
 
@@ -111,7 +114,9 @@ void set_something(Scene& scene, mxq_tensor* tensor, Use use, const Shape& shape
     switch (in.below(17)) {
         case 0: mxq_tensor_set_scaling(tensor, in.below(10)); break;
         case 1: mxq_tensor_set_swizzled(tensor, in.seldom(8) ? in.wild32() : 1); break;
-        case 2: mxq_tensor_set_row_stride(tensor, in.seldom(16) || shape.cols > 65536 ? in.wild() : shape.cols + in.below(20)); break;
+        case 2:
+            mxq_tensor_set_row_stride(tensor, in.seldom(16) || shape.cols > 65536 ? in.wild() : shape.cols + in.below(20));
+            break;
         case 3: {
             const Buffer ends = in.seldom(8) ? make_ends(scene, shape.rows) : scene.ends;
             mxq_tensor_set_groups(tensor, ends.address, ends.bytes, scene.type, scene.groups);
@@ -131,8 +136,10 @@ void set_something(Scene& scene, mxq_tensor* tensor, Use use, const Shape& shape
             const int64_t many = in.below(2) ? 1 : shape.experts ? shape.experts : scene.groups;
             const Buffer factors = make_factors(scene, many > 0 && many < 64 ? static_cast<uint64_t>(many) * 4 : 4, false);
             const auto* const scale = reinterpret_cast<const float*>(factors.address);
-            if (in.below(2)) mxq_tensor_set_quantization_scale(tensor, scale, factors.bytes);
-            else mxq_tensor_set_decode_scale(tensor, draw_part(in), scale, factors.bytes);
+            if (in.below(2))
+                mxq_tensor_set_quantization_scale(tensor, scale, factors.bytes);
+            else
+                mxq_tensor_set_decode_scale(tensor, draw_part(in), scale, factors.bytes);
             break;
         }
         case 15: set_padded_groups(scene, tensor, use); break;
@@ -179,13 +186,16 @@ void give_data(Scene& scene, mxq_tensor* tensor, Use use, int64_t experts) {
         mxq_tensor_set_data_list(tensor, experts, nullptr, 0);
         mxq_tensor_required_bytes(tensor, MXQ_PART_ROWWISE, &bytes, nullptr);
         const Buffer list = take_list(scene, experts, bytes);
-        mxq_tensor_set_data_list(tensor, experts, reinterpret_cast<const void* const*>(list.address), list.address ? bytes : 0);
+        mxq_tensor_set_data_list(tensor, experts, reinterpret_cast<const void* const*>(list.address),
+                                 list.address ? bytes : 0);
         return;
     }
     mxq_tensor_required_bytes(tensor, MXQ_PART_ROWWISE, &bytes, nullptr);
     const Buffer data = take_as(scene, given, bytes, use);
-    if (given == Given::constant) mxq_tensor_set_const_data(tensor, data.address, data.bytes);
-    else mxq_tensor_set_data(tensor, data.address, data.bytes);
+    if (given == Given::constant)
+        mxq_tensor_set_const_data(tensor, data.address, data.bytes);
+    else
+        mxq_tensor_set_data(tensor, data.address, data.bytes);
 }
 
 void give_part(Scene& scene, mxq_tensor* tensor, mxq_part part, Use use, int64_t experts) {
@@ -206,8 +216,10 @@ void give_part(Scene& scene, mxq_tensor* tensor, mxq_part part, Use use, int64_t
     }
     mxq_tensor_required_bytes(tensor, part, &code_bytes, &scale_bytes);
     const Buffer codes = take_as(scene, given, code_bytes, use), scales = take_as(scene, given, scale_bytes, use);
-    if (given == Given::constant) mxq_tensor_set_const_part(tensor, part, codes.address, codes.bytes, scales.address, scales.bytes);
-    else mxq_tensor_set_part(tensor, part, codes.address, codes.bytes, scales.address, scales.bytes);
+    if (given == Given::constant)
+        mxq_tensor_set_const_part(tensor, part, codes.address, codes.bytes, scales.address, scales.bytes);
+    else
+        mxq_tensor_set_part(tensor, part, codes.address, codes.bytes, scales.address, scales.bytes);
 }
 
 void give_block(Scene& scene, mxq_tensor* tensor, mxq_part parts, Use use) {
@@ -241,15 +253,18 @@ Tensor make_tensor(Scene& scene, Role role, Use use, Shape shape, const Like& li
     if (!tensor) return tensor;
     int64_t quantized = 0;
     mxq_format_property(format, MXQ_PROPERTY_QUANTIZED, &quantized);
-    if (scene.groups > 0 && !in.seldom(8)) mxq_tensor_set_groups(made, scene.ends.address, scene.ends.bytes, scene.type, scene.groups);
+    if (scene.groups > 0 && !in.seldom(8))
+        mxq_tensor_set_groups(made, scene.ends.address, scene.ends.bytes, scene.type, scene.groups);
     if (like.scaling) mxq_tensor_set_scaling(made, like.scaling);
     if (like.swizzled && !in.seldom(16)) mxq_tensor_set_swizzled(made, 1);
     for (int32_t left = in.below(like.format ? 3 : 5); left > 0; --left) set_something(scene, made, use, shape);
 
     mxq_part parts = quantized ? in.below(8) < 3 ? MXQ_PART_BOTH : 1 + in.below(2) : MXQ_PART_ROWWISE;
     if (like.parts && quantized && !in.seldom(8)) parts = like.parts;
-    if (in.seldom(12)) give_block(scene, made, parts, use);
-    else if (!quantized) give_data(scene, made, use, shape.experts);
+    if (in.seldom(12))
+        give_block(scene, made, parts, use);
+    else if (!quantized)
+        give_data(scene, made, use, shape.experts);
     else
         for (mxq_part part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE})
             if (parts & part) {

@@ -1,5 +1,5 @@
-// Descriptors and options made from the bytes of an input, with setters in any order and memory of exactly the bytes that the
-// queries name. Now and then a number or a size is wrong.
+// Descriptors and options made from the bytes of an input, with setters in any order and memory of exactly the bytes that
+// the queries name. Now and then a number or a size is wrong.
 #ifndef MXQ_TESTS_FUZZ_TENSORS_H
 #define MXQ_TESTS_FUZZ_TENSORS_H
 

@@ -6,7 +6,8 @@ namespace fuzz {
 
 namespace {
 
-using Run = mxq_status (*)(mxq_context*, const mxq_quantize_options*, const mxq_tensor*, const mxq_tensor*, void*, uint64_t, void*);
+using Run = mxq_status (*)(mxq_context*, const mxq_quantize_options*, const mxq_tensor*, const mxq_tensor*, void*, uint64_t,
+                           void*);
 using Query = mxq_status (*)(mxq_context*, const mxq_quantize_options*, const mxq_tensor*, const mxq_tensor*, mxq_plan**);
 
 // Which tensor of two that are alike has swizzled scales.
@@ -21,19 +22,23 @@ void check_pair(Input& in, const char* name, Run run, Query query, Role from, Ro
     if (in.below(2) || pair == Pair::alike) scene.draw_groups(shape.rows);
     const QuantizeOptions options = pair == Pair::any || in.seldom(8) ? make_quantize_options(scene) : nullptr;
     Like like;
-    if (pair != Pair::any) like = {draw_format(in, from), in.seldom(3) ? in.below(9) : 0, pair == Pair::swizzled_in, 1 + in.below(3)};
+    if (pair != Pair::any)
+        like = {draw_format(in, from), in.seldom(3) ? in.below(9) : 0, pair == Pair::swizzled_in, 1 + in.below(3)};
     const Tensor x = make_tensor(scene, from, Use::read, shape, like);
     like.swizzled = pair == Pair::swizzled_out;
     const Tensor y = make_tensor(scene, to, Use::written, shape, like);
-    check_call(scene, {name, [&](mxq_context* context, mxq_plan** plan) { return query(context, options.get(), x.get(), y.get(), plan); },
-                       [&](mxq_context* context, void* workspace, uint64_t bytes) {
-                           return run(context, options.get(), x.get(), y.get(), workspace, bytes, nullptr);
-                       }});
+    check_call(
+        scene,
+        {name, [&](mxq_context* context, mxq_plan** plan) { return query(context, options.get(), x.get(), y.get(), plan); },
+         [&](mxq_context* context, void* workspace, uint64_t bytes) {
+             return run(context, options.get(), x.get(), y.get(), workspace, bytes, nullptr);
+         }});
 }
 
-using Product = mxq_status (*)(mxq_context*, const mxq_gemm_options*, const mxq_tensor*, const mxq_tensor*, const mxq_tensor*, void*, uint64_t,
-                               void*);
-using ProductQuery = mxq_status (*)(mxq_context*, const mxq_gemm_options*, const mxq_tensor*, const mxq_tensor*, const mxq_tensor*, mxq_plan**);
+using Product = mxq_status (*)(mxq_context*, const mxq_gemm_options*, const mxq_tensor*, const mxq_tensor*,
+                               const mxq_tensor*, void*, uint64_t, void*);
+using ProductQuery = mxq_status (*)(mxq_context*, const mxq_gemm_options*, const mxq_tensor*, const mxq_tensor*,
+                                    const mxq_tensor*, mxq_plan**);
 
 Shape turned(Shape shape, bool transposed) {
     if (transposed) std::swap(shape.rows, shape.cols);
@@ -62,11 +67,13 @@ void check_product(Input& in, const char* name, Product run, ProductQuery query,
     };
     const Tensor ta = make(Role::any, Use::read, a, grouped), tb = make(Role::any, Use::read, b, sums_rows),
                  td = make(Role::plain, Use::written, d, in.below(2) && !sums_rows);
-    check_call(scene,
-               {name, [&](mxq_context* context, mxq_plan** plan) { return query(context, options.get(), ta.get(), tb.get(), td.get(), plan); },
-                [&](mxq_context* context, void* workspace, uint64_t bytes) {
-                    return run(context, options.get(), ta.get(), tb.get(), td.get(), workspace, bytes, nullptr);
-                }});
+    check_call(scene, {name,
+                       [&](mxq_context* context, mxq_plan** plan) {
+                           return query(context, options.get(), ta.get(), tb.get(), td.get(), plan);
+                       },
+                       [&](mxq_context* context, void* workspace, uint64_t bytes) {
+                           return run(context, options.get(), ta.get(), tb.get(), td.get(), workspace, bytes, nullptr);
+                       }});
 }
 
 }  // namespace
@@ -82,14 +89,18 @@ void amax(Input& in) { check_pair(in, "mxq_amax", mxq_amax, mxq_amax_query, Role
 void convert(Input& in) { check_pair(in, "mxq_convert", mxq_convert, mxq_convert_query, Role::plain, Role::plain); }
 void groups(Input& in) {
     const Role role = in.below(2) ? Role::plain : Role::quantized;
-    if (in.below(2)) check_pair(in, "mxq_pad_groups", mxq_pad_groups, mxq_pad_groups_query, role, role, Pair::alike);
-    else check_pair(in, "mxq_unpad_groups", mxq_unpad_groups, mxq_unpad_groups_query, role, role, Pair::alike);
+    if (in.below(2))
+        check_pair(in, "mxq_pad_groups", mxq_pad_groups, mxq_pad_groups_query, role, role, Pair::alike);
+    else
+        check_pair(in, "mxq_unpad_groups", mxq_unpad_groups, mxq_unpad_groups_query, role, role, Pair::alike);
 }
 void scales(Input& in) {
-    if (in.below(2)) check_pair(in, "mxq_swizzle_scales", mxq_swizzle_scales, mxq_swizzle_scales_query, Role::quantized, Role::quantized,
+    if (in.below(2))
+        check_pair(in, "mxq_swizzle_scales", mxq_swizzle_scales, mxq_swizzle_scales_query, Role::quantized, Role::quantized,
                    Pair::swizzled_out);
-    else check_pair(in, "mxq_unswizzle_scales", mxq_unswizzle_scales, mxq_unswizzle_scales_query, Role::quantized, Role::quantized,
-               Pair::swizzled_in);
+    else
+        check_pair(in, "mxq_unswizzle_scales", mxq_unswizzle_scales, mxq_unswizzle_scales_query, Role::quantized,
+                   Role::quantized, Pair::swizzled_in);
 }
 void gemm(Input& in) { check_product(in, "mxq_gemm", mxq_gemm, mxq_gemm_query, false); }
 void grouped_gemm(Input& in) { check_product(in, "mxq_grouped_gemm", mxq_grouped_gemm, mxq_grouped_gemm_query, true); }
