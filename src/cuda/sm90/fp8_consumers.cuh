@@ -74,21 +74,6 @@ __device__ __forceinline__ void hold_totals(float (&totals)[2][kSums]) {
     hold_accumulators(totals[1]);
 }
 
-// Describes the tiles of all stages.
-struct StageTiles {
-    uint32_t first_a, first_b;  // low words of the descriptors of stage 0, uniform
-    __device__ __forceinline__ StageTiles(const ProductShared& shared, int32_t warpgroup)
-        : first_a(low_word(shared.stages[0].a + warpgroup * kProductRows * kStepBytes)), first_b(low_word(shared.stages[0].b)) {}
-    __device__ __forceinline__ static uint32_t low_word(const void* tile) {
-        return __shfl_sync(kAllLanes, uint32_t(describe_tile(tile).bits), 0);
-    }
-    // Returns the descriptor of a stage, `k` bytes along the contraction: a sum of constants.
-    __device__ __forceinline__ static TileDescriptor at(uint32_t first, int stage, int k) {
-        constexpr uint64_t high = uint64_t(8 * 128 >> 4) << 32 | uint64_t(1) << 62;
-        return {high | (first + uint32_t(stage) * uint32_t(sizeof(Stage) >> 4) + uint32_t(k >> 4))};
-    }
-};
-
 // Multiplies a warpgroup's 64 rows of one tile. Both warpgroups run one copy of the instructions, since two copies do not fit
 // the nearest instruction caches.
 template <class A, class B, Columns columns>
@@ -101,12 +86,9 @@ struct Consumer {
     uint32_t& parity;     // of the round through the ring
     float (&totals)[2][kSums];
     bool& kept;                // totals are still those of the tile before
-    StageTiles tiles;
     bool met_unusual = false;  // a scale; BF16 numbers alone need to know
 
     static constexpr bool is_bf16 = std::is_same_v<A, Bf16>;
-    // Lines of FP8 that has scales of 128 have no factors. Without code for them the loop's instructions lie closer together.
-    static constexpr bool late_factors = is_bf16 || columns == Columns::Marked;
     __device__ __forceinline__ void wait_for(int stage) const { wait(shared.full[stage], parity); }
     __device__ __forceinline__ void release(int stage) const {
         const uint32_t lane = read_thread() % 32;
@@ -144,30 +126,21 @@ struct Consumer {
         for (int i = 0; i < words; i += 32)
             met_unusual |= is_unusual_scale(column_words(stage)[min(i + int(read_thread() % 32), words - 1)]);
     }
-    // Where each column has a scale, registers are too short to keep words of descriptors, or to copy sums.
-    static constexpr bool keeps_tiles = columns != Columns::Each;
-    static constexpr Leave leave = columns == Columns::Each ? Leave::AsTheyAre : Leave::Apart;
-    __device__ __forceinline__ TileDescriptor tile_a(int stage, int k) const {
-        if constexpr (keeps_tiles) return tiles.at(tiles.first_a, stage, k);
-        return describe_tile(shared.stages[stage].a + warpgroup * kProductRows * kStepBytes).along(k);
-    }
-    __device__ __forceinline__ TileDescriptor tile_b(int stage, int k) const {
-        if constexpr (keeps_tiles) return tiles.at(tiles.first_b, stage, k);
-        return describe_tile(shared.stages[stage].b).along(k);
-    }
     // Multiplies a step.
     __device__ __forceinline__ void multiply(float (&part)[kParts], int stage, bool adds = false) const {
+        const TileDescriptor a = describe_tile(shared.stages[stage].a + warpgroup * kProductRows * kStepBytes);
+        const TileDescriptor b = describe_tile(shared.stages[stage].b);
 #pragma unroll
         for (int k = 0; k < kStepBytes; k += kProductBytes)
             if constexpr (is_bf16)
-                multiply_bf16_wide(part, tile_a(stage, k), tile_b(stage, k), adds || k > 0);
+                multiply_bf16_wide(part, a.along(k), b.along(k), adds || k > 0);
             else
-                multiply_fp8<A, B>(part, tile_a(stage, k), tile_b(stage, k), k > 0);
+                multiply_fp8<A, B>(part, a.along(k), b.along(k), k > 0);
         commit_products();
     }
     // Stores the totals of the tile before.
     __device__ __forceinline__ void store_kept() {
-        write_kept<late_factors>(args, shared.tiles[other_slot], totals, shared);
+        write_sums<true>(args, shared.tiles[other_slot], totals, shared);
         __syncwarp();
         if (read_thread() % 32 == 0) arrive(shared.tile_free[other_slot]);
         clear(totals);
@@ -235,12 +208,14 @@ struct Consumer {
     __device__ __forceinline__ void multiply_split(int stage) {
         wait_for(stage);
         if (stage == 0) wait(shared.words_full, parity);
+        const TileDescriptor a = describe_tile(shared.stages[stage].a + warpgroup * kProductRows * kStepBytes);
+        const TileDescriptor b = describe_tile(shared.stages[stage].b);
         const uint2 words = row_words(stage);
 #pragma unroll 1
         for (int k = 0; k < kStepBytes; k += kProductBytes) {
             float part[kParts];
             begin_products(part);
-            multiply_fp8<A, B>(part, tile_a(stage, k), tile_b(stage, k), false);
+            multiply_fp8<A, B>(part, a.along(k), b.along(k), false);
             commit_products();
             wait_products<0>(part);
             const int shift = k / kProductBytes * 8;
@@ -312,11 +287,11 @@ struct Consumer {
         const GemmProblem& p = args.problem;
         bool again = false;
         if constexpr (is_bf16) again = needs_again(p, totals, met_unusual);
-        kept = args.late && !again && (slot.factors == Factors::None || (late_factors && slot.factors == Factors::Multiplied));
+        kept = args.late && !again;
         if (again)
-            write_again<leave>(args, slot, totals, met_unusual, shared);
+            write_again(args, slot, totals, met_unusual, shared);
         else if (!kept && !p.leaves_d(steps))
-            write_sums<leave>(args, slot, totals, shared);
+            write_sums<false>(args, slot, totals, shared);
         clear_padding(p, slot.tile, (int(read_thread()) / 32 - 4) * kWarpRows);
         if (!kept) clear(totals);
     }
@@ -329,14 +304,13 @@ __device__ __forceinline__ void consume(const ProductArguments& args, ProductSha
     uint32_t parity = 0;
     bool kept = false;
     float totals[2][kSums] = {};
-    const StageTiles tiles(shared, warpgroup);
     Ring<kTileSlots> slots;
 #pragma unroll 1
     for (;; slots.next()) {
         wait(shared.tile_full[slots.at()], slots.parity());
         const TileSlot& slot = shared.tiles[slots.at()];
         const int32_t steps = uniform(slot.tile.steps);
-        Consumer<A, B, columns> consumer{args, shared, warpgroup, slot, slots.at() ^ 1, parity, totals, kept, tiles};
+        Consumer<A, B, columns> consumer{args, shared, warpgroup, slot, slots.at() ^ 1, parity, totals, kept};
         consumer.multiply_tile(steps);
         if (steps < 0) break;
         consumer.end_tile(steps);

@@ -90,10 +90,10 @@ __device__ __forceinline__ void store_boxes(const ProductArguments& args, const 
 }
 
 // Writes sums as elements of D, which nothing is added to.
-template <class T, Leave leave>
+template <class T>
 __device__ __forceinline__ void write_any(const GemmProblem& p, const RowsOfWarp& of, const float (&sums)[2][kSums],
                                           uint8_t* rows) {
-    write_turns<T, leave>(p, sums, rows, [&](int first) { store_turn<T>(p, of, first, rows); });
+    write_turns<T>(sums, rows, [&](int first) { store_turn<T>(p, of, first, rows); });
 }
 
 // Writes sums as elements of 16 bits by boxes.
@@ -169,74 +169,51 @@ __device__ __noinline__ inline void finish_turn(const ProductArguments& args, co
 }
 
 // Writes a warp's rows of a tile, some sums or all made again.
-template <Leave leave>
 __device__ __forceinline__ void write_again(const ProductArguments& args, const TileSlot& slot, float (&sums)[2][kSums],
                                             bool met_unusual, ProductShared& shared) {
     const int warp = int(read_thread()) / 32 - 4, first_row = warp * kWarpRows;
     const bool all = __any_sync(kAllLanes, met_unusual);
     uint8_t* const rows = shared.out[warp];
     wait_stores_read<0>();  // of the tile before
-    write_turns<float, leave>(args.problem, sums, rows, [&](int first) { finish_turn(args, slot, first_row, first, all, rows); });
+    write_turns<float>(sums, rows, [&](int first) { finish_turn(args, slot, first_row, first, all, rows); });
 }
 
-// Multiplies a warp's sums with the factors of their lines, those of a row and a column at once where they are so `multiplied`.
-template <bool multiplied>
-__device__ __forceinline__ void scale_by(const TileSlot& slot, float (&sums)[2][kSums]) {
+// Multiplies a warp's sums with the factors of their lines.
+__device__ __forceinline__ void scale_all(const TileSlot& slot, float (&sums)[2][kSums]) {
+    if (slot.factors == Factors::None) return;
     const uint32_t thread = read_thread(), lane = thread % 32;
     const float* const of_rows = slot.row_factors + (thread / 32 - 4) * kWarpRows + lane / 4;
     const float* const of_columns = slot.column_factors + 2 * (lane % 4);
-    scale_sums<multiplied>(sums, {of_rows[0], of_rows[8]}, of_columns);
-}
-__device__ __forceinline__ void scale_all(const TileSlot& slot, float (&sums)[2][kSums]) {
-    if (slot.factors == Factors::None) return;
     if (slot.factors == Factors::Multiplied)
-        scale_by<true>(slot, sums);
+        scale_sums<true>(sums, {of_rows[0], of_rows[8]}, of_columns);
     else
-        scale_by<false>(slot, sums);
+        scale_sums<false>(sums, {of_rows[0], of_rows[8]}, of_columns);
 }
 
-// Returns the warp's rows for a tile's sums, and where they lie in shared memory, once the stores of the tile before have read.
-__device__ __forceinline__ RowsOfWarp begin_rows(const ProductArguments& args, const TileSlot& slot, ProductShared& shared,
-                                                 uint8_t*& rows) {
-    const int warp = int(read_thread()) / 32 - 4;
-    rows = shared.out[warp];
-    wait_stores_read<0>();
-    __syncwarp();
-    return rows_of_warp(args.problem, slot.tile, warp * kWarpRows, args.directly);
-}
-
-// Writes a warp's rows of a tile under the first product of the next tile, where D takes boxes of sums. `factors`: lines may have
-// some.
-template <bool factors>
-__device__ __forceinline__ void write_kept(const ProductArguments& args, const TileSlot& slot, float (&sums)[2][kSums],
-                                           ProductShared& shared) {
-    if constexpr (factors)
-        if (slot.factors != Factors::None) scale_by<true>(slot, sums);
-    uint8_t* rows;
-    const RowsOfWarp of = begin_rows(args, slot, shared, rows);
-    write_boxes(args, of, sums, rows);
-}
-
-// Writes a warp's rows of a tile.
-template <Leave leave>
+// Writes a warp's rows of a tile. `late`: under the first product of the next tile, where D takes boxes of sums.
+template <bool late>
 __device__ __forceinline__ void write_sums(const ProductArguments& args, const TileSlot& slot, float (&sums)[2][kSums],
                                            ProductShared& shared) {
     const GemmProblem& p = args.problem;
     scale_all(slot, sums);
-    uint8_t* rows;
-    const RowsOfWarp of = begin_rows(args, slot, shared, rows);
+    const int warp = int(read_thread()) / 32 - 4, first_row = warp * kWarpRows;
+    const RowsOfWarp of = rows_of_warp(p, slot.tile, first_row, args.directly);
+    uint8_t* const rows = shared.out[warp];
+    wait_stores_read<0>();  // of the tile before
+    __syncwarp();
+    if constexpr (late) return write_boxes(args, of, sums, rows);
     add_more_to_sums(p, of, sums);
     const int32_t format = format_of_sums(p, of);
     if (of.copied && format == MXQ_FORMAT_F32)
-        write_floats<leave>(p, of, sums);
+        write_floats(p, of, sums);
     else if (of.copied)
         write_boxes(args, of, sums, rows);
     else if (format == MXQ_FORMAT_BF16)
-        write_any<Bf16, leave>(p, of, sums, rows);
+        write_any<Bf16>(p, of, sums, rows);
     else if (format == MXQ_FORMAT_F16)
-        write_any<F16, leave>(p, of, sums, rows);
+        write_any<F16>(p, of, sums, rows);
     else
-        write_any<float, leave>(p, of, sums, rows);
+        write_any<float>(p, of, sums, rows);
 }
 
 }  // namespace mxq::cuda::sm90

@@ -1,8 +1,8 @@
 // The warps of wgmma_fp8_sm90 that multiply nothing, and where all its warps meet:
 //
 //     slots    scout -> everybody     two of them: tiles, found one ahead
-//     ring     loader -> consumers    four stages of codes, by the copy engine
-//     words    loader -> consumers    two rounds of four steps: of rows as a box where they lie so, else by 4-byte copies
+//     ring     loaders -> consumers   four stages of codes, by the copy engine
+//     words    loader  -> consumers   two rounds of four steps: of rows as a box where they lie so, else by 4-byte copies
 //
 // A stage is full when the boxes of both blocks of the cluster are there. It is free when the consumers of both blocks have
 // left it, since each block loads for the other. Words of a round have a barrier of their own.
@@ -29,6 +29,7 @@ using StageRing = Ring<kStages>;
 template <int lines, class At>
 __device__ __forceinline__ void load_lines(uint8_t* to, const CUtensorMap& map, bool shared, Barrier& done, const At& at) {
     constexpr int half = lines / 2;
+    arrive_expecting(done, lines * kStepBytes);
     if (shared) {
         const int32_t rank = int32_t(blockIdx.x % kCluster);
         load_tile_to((1u << kCluster) - 1, to + rank * half * kStepBytes, map, at(rank * half).values, done);
@@ -151,21 +152,31 @@ __device__ __forceinline__ void each_step(ProductShared& shared, const Load& loa
     });
 }
 
-// Loads codes of both sides, one thread.
-__device__ __forceinline__ void load_codes(const ProductArguments& args, ProductShared& shared) {
+// Loads codes of A, one thread.
+__device__ __forceinline__ void load_a(const ProductArguments& args, ProductShared& shared) {
     each_step<1>(shared, [&](const TileSlot& slot) {
         const ProductTile& tile = slot.tile;
-        return [&, a_code = tile.a_code, a_line = tile.a_line, b_code = tile.b_code, b_line = tile.b_line,
-                matrix = tile.b_matrix, shares_a = tile.shares_a,
+        return [&, code = tile.a_code, line = tile.a_line, shares = tile.shares_a,
                 cut_step = cut_step(tile)](int32_t step, const StageRing& ring) {
             const int stage = int(ring.at());
             Barrier& done = barrier_of_codes(shared, stage, step == cut_step);
-            arrive_expecting(done, (kTileRows + kTileColumns) * kStepBytes);
-            load_lines<kTileRows>(shared.stages[stage].a, args.a_map, shares_a, done, [&](int32_t at) {
-                return Coordinates<2>{a_code + step * kStepBytes, a_line + at};
+            load_lines<kTileRows>(shared.stages[stage].a, args.a_map, shares, done, [&](int32_t at) {
+                return Coordinates<2>{code + step * kStepBytes, line + at};
             });
-            load_lines<kTileColumns>(shared.stages[stage].b, args.b_map, !shares_a, done, [&](int32_t at) {
-                return Coordinates<3>{b_code + step * kStepBytes, b_line + at, matrix};
+        };
+    });
+}
+
+// Loads codes of B, one thread.
+__device__ __forceinline__ void load_b(const ProductArguments& args, ProductShared& shared) {
+    each_step<1>(shared, [&](const TileSlot& slot) {
+        const ProductTile& tile = slot.tile;
+        return [&, code = tile.b_code, line = tile.b_line, matrix = tile.b_matrix, shares = !tile.shares_a,
+                cut_step = cut_step(tile)](int32_t step, const StageRing& ring) {
+            const int stage = int(ring.at());
+            Barrier& done = barrier_of_codes(shared, stage, step == cut_step);
+            load_lines<kTileColumns>(shared.stages[stage].b, args.b_map, shares, done, [&](int32_t at) {
+                return Coordinates<3>{code + step * kStepBytes, line + at, matrix};
             });
         };
     });
@@ -242,7 +253,7 @@ __device__ __forceinline__ void load_words(const ProductArguments& args, Product
         clear_behind(shared.stages[stage], slot.tile.cut);
         publish_shared_writes();
         __syncwarp();
-        if (threadIdx.x % 32 == 0) arrive(shared.full[stage]);
+        if (threadIdx.x % 32 < 2) arrive(shared.full[stage]);
     });
 }
 

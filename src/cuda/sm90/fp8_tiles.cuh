@@ -24,7 +24,7 @@ constexpr int kMostSteps = 2048;  // of a tile
 constexpr int kMostBand = 12;
 constexpr uint32_t kNoReferences = 0x7F7F7F7Fu;  // the word of codes that have the reference of their line
 constexpr int kPieceColumns = 64;                // of which neighbours share the scale of 128 x 128
-constexpr int kConsumers = 2, kConsumerWarps = 4 * kConsumers, kLoaders = 2;  // warps that load: codes, words
+constexpr int kConsumers = 2, kConsumerWarps = 4 * kConsumers, kLoaders = 3;  // warps that load: codes of A, of B, words
 static_assert(kTileRows == kConsumerWarps * kWarpRows);
 // Boxes of a warp's rows of 16-bit elements, which a TMA store takes to D, under the 128-byte swizzle.
 constexpr int kBoxColumns = 64, kBoxPitch = kBoxColumns * 2, kBoxBytes = kWarpRows * kBoxPitch;

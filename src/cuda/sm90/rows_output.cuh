@@ -50,23 +50,12 @@ __device__ __forceinline__ uint32_t round_pair(float low, float high) {
     return pair;
 }
 
-// Says whether sums that a vector store takes leave in registers of their own. A vector store takes an even register and the next,
-// and so do the products of wgmma; additions of the two then meet in a register bank, which costs the main loop 5% of its time.
-enum class Leave { AsTheyAre, Apart };
-
-// Returns the sum in a register of its own: the compiler does not know that the row stride is not negative.
-template <Leave leave>
-__device__ __forceinline__ float leaving(const GemmProblem& p, float sum) {
-    return leave == Leave::Apart ? multiply_rn(sum, p.d.row_stride < 0 ? 0.0f : 1.0f) : sum;
-}
-
 // Stores two neighbouring elements to shared memory.
-template <Leave leave>
-__device__ __forceinline__ void put_pair(const GemmProblem& p, float* to, float low, float high) {
-    *reinterpret_cast<float2*>(to) = {leaving<leave>(p, low), leaving<leave>(p, high)};
+__device__ __forceinline__ void put_pair(float* to, float low, float high) {
+    *reinterpret_cast<float2*>(to) = {low, high};
 }
-template <Leave leave, class T>
-__device__ __forceinline__ void put_pair(const GemmProblem&, T* to, float low, float high) {
+template <class T>
+__device__ __forceinline__ void put_pair(T* to, float low, float high) {
     *reinterpret_cast<uint32_t*>(to) = round_pair<T>(low, high);
 }
 
@@ -92,9 +81,8 @@ __device__ __forceinline__ void store_turn(const GemmProblem& p, const RowsOfWar
 
 // Writes sums by way of shared memory, as elements of this type, some columns of each row in a turn. `store` brings those from
 // the tile's column `first` on to D.
-template <class T, Leave leave = Leave::AsTheyAre, int halves, int count, class Store>
-__device__ __forceinline__ void write_turns(const GemmProblem& p, const float (&sums)[halves][count], uint8_t* rows,
-                                            const Store& store) {
+template <class T, int halves, int count, class Store>
+__device__ __forceinline__ void write_turns(const float (&sums)[halves][count], uint8_t* rows, const Store& store) {
     constexpr int columns = kTurnBytes / int(sizeof(T)), all_columns = 2 * halves * count;
     static_assert(all_columns % columns == 0, "whole turns");
     const uint32_t lane = read_thread() % 32;
@@ -106,8 +94,8 @@ __device__ __forceinline__ void write_turns(const GemmProblem& p, const float (&
         for (int i = 0; i < columns / 2; i += 4) {
             const int at = first / 2 + i;
             const float* const four = &sums[at / count][at % count];
-            put_pair<leave>(p, place + 2 * i, four[0], four[1]);
-            put_pair<leave>(p, place + 2 * i + 8 * kTurnPitch / sizeof(T), four[2], four[3]);
+            put_pair(place + 2 * i, four[0], four[1]);
+            put_pair(place + 2 * i + 8 * kTurnPitch / sizeof(T), four[2], four[3]);
         }
         __syncwarp();
         store(first);
@@ -172,7 +160,7 @@ __device__ __forceinline__ void add_more_to_sums(const GemmProblem& p, const Row
 }
 
 // Writes sums as they are to an F32 D: eight columns of a row are 32 bytes of four lanes.
-template <Leave leave = Leave::AsTheyAre, int halves, int count>
+template <int halves, int count>
 __device__ __forceinline__ void write_floats(const GemmProblem& p, const RowsOfWarp& of, const float (&sums)[halves][count]) {
     const int lane = int(read_thread() % 32), row = lane / 4, column = 2 * (lane % 4), columns = of.columns - column;
     const int64_t stride = p.d.row_stride;
@@ -185,7 +173,7 @@ __device__ __forceinline__ void write_floats(const GemmProblem& p, const RowsOfW
             const float* const two = &sums[i / count][i % count + 2 * h];
             float* const at = to + 8 * h * stride + 2 * i;
             if (2 * i + 1 < columns)
-                *reinterpret_cast<float2*>(at) = {leaving<leave>(p, two[0]), leaving<leave>(p, two[1])};
+                *reinterpret_cast<float2*>(at) = {two[0], two[1]};
             else if (2 * i < columns)
                 *at = two[0];
         }

@@ -4,7 +4,7 @@
 //
 // A block of 384 threads stays on its SM and takes tiles of 128 x 192 of D (fp8_tiles.cuh):
 //
-//     warp 0              loads 128 codes of the lines of A and of B a step, through a ring of four stages
+//     warps 0, 1          load 128 codes of the lines of A, and of B, a step, through a ring of four stages
 //     warp 2              loads words, the references or scales of 128 codes, for four steps at once
 //     warp 3              finds tiles, marks and factors, one ahead
 //     warps 4..7, 8..11   consumers, 64 x 192 each: while the tensor cores multiply a step for one warpgroup, the threads of

@@ -169,9 +169,9 @@ template <class T, int halves, int count>
 __device__ __forceinline__ void write_rows(const GemmProblem& p, const RowsOfWarp& of, const float (&sums)[halves][count],
                                            uint8_t* rows) {
     if (of.copied && of.columns % 8 == 0)
-        write_turns<T>(p, sums, rows, [&](int first) { copy_turn(p, of, first, rows); });
+        write_turns<T>(sums, rows, [&](int first) { copy_turn(p, of, first, rows); });
     else
-        write_turns<T>(p, sums, rows, [&](int first) { store_turn<T>(p, of, first, rows); });
+        write_turns<T>(sums, rows, [&](int first) { store_turn<T>(p, of, first, rows); });
 }
 
 template <bool factored>
@@ -185,7 +185,7 @@ __device__ __forceinline__ void write_tile(const Arguments& args, const Tile& ti
     const int32_t format = format_of_sums(p, of);
     if constexpr (factored)
         if (!scale_rows(p, tile, first_row, sums)) {
-            write_turns<float>(p, sums, rows, [&](int first) { finish_turn(p, tile, first_row, first, rows); });
+            write_turns<float>(sums, rows, [&](int first) { finish_turn(p, tile, first_row, first, rows); });
             return clear_padding(p, tile, first_row);
         }
     add_more_to_sums(p, of, sums);
@@ -196,7 +196,7 @@ __device__ __forceinline__ void write_tile(const Arguments& args, const Tile& ti
     else if (format == MXQ_FORMAT_F16)
         write_rows<F16>(p, of, sums, rows);
     else
-        write_turns<float>(p, sums, rows, [&](int first) { store_turn<float>(p, of, first, rows); });
+        write_turns<float>(sums, rows, [&](int first) { store_turn<float>(p, of, first, rows); });
     clear_padding(p, tile, first_row);
 }
 
