@@ -62,14 +62,14 @@ start() { # name command...: once fewer commands than cores are running
 }
 
 # Cases of the CPU: more parts than cores, so that no core waits long for the last. Cases of a GPU: fewer processes, since their
-# kernels take turns on it.
+# kernels take turns on it. [.] are cases that only --long and other tests ask for.
 start_shards() { # program
     local i count=$((2 * cores < 32 ? 2 * cores : 32)) gpu_count=$((cores < 10 ? cores : 10))
     for ((i = 1; i <= gpu_count; i++)); do
         start "$1 [cuda] $i of $gpu_count" "$build/tests/$1" --shard "$i/$gpu_count" "[cuda]" ${MXQ_SLOWEST:+-d yes}
     done
     for ((i = 1; i <= count; i++)); do
-        start "$1 $i of $count" "$build/tests/$1" --shard "$i/$count" "~[cuda]" ${MXQ_SLOWEST:+-d yes}
+        start "$1 $i of $count" "$build/tests/$1" --shard "$i/$count" "~[cuda]~[.]" ${MXQ_SLOWEST:+-d yes}
     done
 }
 

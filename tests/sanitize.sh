@@ -25,8 +25,8 @@ if [ "$sanitizers" = thread ]; then
     run ./search/mxq_search --calls 3000
 else
     export UBSAN_OPTIONS=print_stacktrace=1
-    run ./mxq_tests "~[cuda]"
-    run ./mxq_unit_tests "~[cuda]"
+    run ./mxq_tests "~[cuda]~[.]"
+    run ./mxq_unit_tests "~[cuda]~[.]"
     run ./search/mxq_search --list "$source/tests/search/calls.txt" --calls 20000
     run ./fuzz/mxq_fuzz_replay "$source/tests/fuzz/corpus" --random 2000
 fi
