@@ -1,5 +1,5 @@
-// What every exported function leaves alone: the caller's floating-point environment, errno, locale and signal mask. And
-// every function in many threads that share contexts.
+// Every exported function leaves the caller's floating-point environment, errno, locale and signal mask as they were, and runs
+// in many threads that share contexts.
 #include "../every_function.h"
 
 #include <cerrno>

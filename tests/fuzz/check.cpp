@@ -29,7 +29,8 @@ std::vector<mxq_context*> make_contexts() {
     return made;
 }
 
-// What a query cannot see: values in memory, pointers that are missing, and ends that are equal only by their address.
+// Returns whether a call may be refused so although its query was not. A query sees no values in memory, no missing pointers, and
+// no difference between equal ends at other addresses.
 bool may_come_late(mxq_status status) {
     const bool other_ends = status == MXQ_STATUS_SHAPE_MISMATCH && std::strstr(mxq_last_error(), "equal ends");
     return status == MXQ_STATUS_INVALID_ARGUMENT || status == MXQ_STATUS_MISSING_BUFFER || other_ends;
@@ -70,7 +71,7 @@ void check_call(Scene& scene, const Verb& verb) {
     const mxq_status asked = ask(scene, verb, context);
     const std::string reason = asked == MXQ_STATUS_OK ? "" : said(asked);
     const mxq_status did = verb.run(context, workspace.address, workspace.bytes);
-    // Of several faults the call may name one first that a query cannot see.
+    // A call with several faults may name one that a query cannot see.
     if (asked != MXQ_STATUS_OK && !may_come_late(did))
         require(did == asked, verb.name, "the query said " + reason + "; the call " + said(did));
     require(asked == MXQ_STATUS_OK || did != MXQ_STATUS_OK, verb.name, "the query refuses what the call does: " + reason);

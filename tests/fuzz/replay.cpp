@@ -62,7 +62,7 @@ int split(const std::filesystem::path& path, const std::filesystem::path& folder
     return 0;
 }
 
-// What runs, for the line that a signal handler prints.
+// Names the running target and its input, for the line that a signal handler prints.
 const char* running_target = "";
 std::string running_input;
 

@@ -1,4 +1,4 @@
-// What a fuzzer can be pointed at: a function for each verb and for what stands around them.
+// Declares the targets of fuzzing: a function for each verb, for descriptors, options and environment variables.
 #ifndef MXQ_TESTS_FUZZ_TARGETS_H
 #define MXQ_TESTS_FUZZ_TARGETS_H
 
@@ -15,7 +15,7 @@ struct Target {
 
 std::span<const Target> targets();
 
-// Of two-tensor verbs: quantize, requantize, dequantize, amax, convert, pad and unpad, swizzle and unswizzle.
+// These take a tensor to another one.
 void quantize(Input&);
 void requantize(Input&);
 void dequantize(Input&);

@@ -1,6 +1,7 @@
 #include "draw.h"
 
 #include "broken.h"
+#include "pick.h"
 #include "values.h"
 
 namespace search {
@@ -13,12 +14,6 @@ const std::vector<std::string> verbs = {
 namespace {
 
 using cases::Random;
-
-template <class List>
-auto pick(Random& random, const List& list) {
-    return list[static_cast<size_t>(random.below(static_cast<int64_t>(std::size(list))))];
-}
-bool one_in(Random& random, int64_t n) { return random.below(n) == 0; }
 
 // ---- Shapes ------------------------------------------------------------------------------------------------------------
 

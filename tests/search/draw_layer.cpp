@@ -1,17 +1,12 @@
-// Draws what calls of the layer's verbs have beside those of conversions.
+// Draws the routing, activation and gradients of a call of the layer's verbs.
 #include "draw.h"
+#include "pick.h"
 #include "values.h"
 
 namespace search {
 namespace {
 
 using cases::Random;
-
-template <class List>
-auto pick(Random& random, const List& list) {
-    return list[static_cast<size_t>(random.below(static_cast<int64_t>(std::size(list))))];
-}
-bool one_in(Random& random, int64_t n) { return random.below(n) == 0; }
 
 void draw_activation(Call& call, Random& random) {
     call.activation = static_cast<int32_t>(random.below(9));

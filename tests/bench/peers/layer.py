@@ -153,7 +153,7 @@ def measure(library, weights, rows, tokens, arguments, compiled):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("library", metavar="LIBRARY")
+    parser.add_argument("mxq", metavar="LIBRARY")
     parser.add_argument("--weights", default="MXFP4")
     parser.add_argument("--rows", default="BF16")
     parser.add_argument("--width", type=int, default=2880)
@@ -168,7 +168,7 @@ def main():
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("layer.py: no CUDA device")
-    library = Library(arguments.library)
+    library = Library(arguments.mxq)
     compiled = None if arguments.no_torch else torch.compile(torch_layer, dynamic=True)
     print("gpu  ", clocks(), "\ndate ", time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()))
     print(f"layer {arguments.weights} ({arguments.experts}, {2 * arguments.hidden}, {arguments.width}), top {arguments.top}; us", flush=True)

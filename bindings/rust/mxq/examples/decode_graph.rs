@@ -101,7 +101,7 @@ fn routing<'a>() -> Result<Routing<'a>> {
     Routing::new(TOKENS as i64, CHOICES as i32, EXPERTS as i32)
 }
 
-/// What the engine's router chose for a step. One choice in 32 is dropped.
+/// Returns the expert of each choice of a step, as an engine's router would. One choice in 32 is dropped.
 fn ids(step: usize) -> Vec<i32> {
     let id = |i: usize| if (step + i) % 32 == 31 { -1 } else { ((step * 5 + i * 3) % EXPERTS) as i32 };
     (0..TOKENS * CHOICES).map(id).collect()

@@ -65,7 +65,7 @@ mod sealed {
         }
     }
 
-    /// What gives such a span.
+    /// Gives the span of a buffer.
     pub trait Spans {
         fn span(self) -> Span;
     }

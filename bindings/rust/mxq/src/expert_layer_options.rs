@@ -83,8 +83,8 @@ impl<'a> ExpertLayerOptions<'a> {
         Ok(self)
     }
 
-    /// What the sum of each token starts at: a plain tensor of out's shape, such as the output of a shared expert. It stays
-    /// borrowed, so that no verb writes it meanwhile.
+    /// Sets the tensor that the sums of tokens start from: plain, of out's shape, such as the output of a shared expert. The
+    /// options borrow it, so that no verb writes it meanwhile.
     pub fn set_residual(&mut self, residual: &'a Tensor<'_>) -> Result<&mut Self> {
         if residual.has_lists() {
             let message = format!("residual is {residual}, expected a plain matrix of out's shape; give it one address");

@@ -3,6 +3,9 @@
 #[path = "../examples/common/driver.rs"]
 mod driver;
 
+mod common;
+
+use common::numbers;
 use driver::{bytes_of, DeviceVec, Failure, Gpu};
 use mxq::launch::{self, Launch};
 use mxq::*;
@@ -18,16 +21,6 @@ fn gpu() -> Option<(Gpu, Context)> {
             None
         }
     }
-}
-
-fn numbers(count: usize, seed: u32) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(2654435761).wrapping_add(1);
-    (0..count)
-        .map(|_| {
-            state = state.wrapping_mul(1664525).wrapping_add(1013904223);
-            (state >> 8) as f32 / (1 << 23) as f32 - 1.0
-        })
-        .collect()
 }
 
 /// Memory that suffices for the workspace of these calls.

@@ -1,15 +1,8 @@
 //! The verbs through the safe interface, on the CPU.
-use mxq::*;
+mod common;
 
-fn numbers(count: usize, seed: u32) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(2654435761).wrapping_add(1);
-    (0..count)
-        .map(|_| {
-            state = state.wrapping_mul(1664525).wrapping_add(1013904223);
-            (state >> 8) as f32 / (1 << 23) as f32 - 1.0
-        })
-        .collect()
-}
+use common::numbers;
+use mxq::*;
 
 const FORMATS: [(Format, f64); 8] = [
     (Format::Mxfp8E4m3, 28.0),

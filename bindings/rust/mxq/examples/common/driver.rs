@@ -167,7 +167,7 @@ pub struct DeviceVec<'g, T> {
 }
 
 impl<T: Copy> DeviceVec<'_, T> {
-    /// What setters of mxq take.
+    /// Returns this memory as setters of mxq take it.
     pub fn slice(&self) -> mxq::DeviceSlice<'_, T> {
         // SAFETY: the memory lives as long as self, and has this many numbers.
         unsafe { mxq::DeviceSlice::from_raw(self.address, self.len, 0) }
