@@ -23,10 +23,10 @@ void amax(Input&);
 void convert(Input&);
 void groups(Input&);
 void scales(Input&);
-// Of products.
+// These multiply tensors.
 void gemm(Input&);
 void grouped_gemm(Input&);
-// Of layers.
+// These are the steps of an expert layer, and the layer.
 void activate(Input&);
 void activate_backward(Input&);
 void route(Input&);

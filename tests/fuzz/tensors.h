@@ -31,7 +31,7 @@ struct Shape {
     int64_t rows = 0, cols = 0;
 };
 
-// What one input calls: its bytes, its memory, and groups that its tensors share.
+// Holds what the calls of one input share: its bytes, its memory, and the groups of its tensors.
 struct Scene {
     explicit Scene(Input& bytes) : in(bytes) { memory.clear(); }
     ~Scene() { memory.clear(); }
@@ -54,7 +54,7 @@ Buffer make_integers(Scene& scene, int64_t count, mxq_type type, int64_t limit);
 // Makes numbers above 0, of which few are not.
 Buffer make_factors(Scene& scene, uint64_t bytes, bool may_be_written);
 
-// What a tensor mostly has, so that two tensors fit; 0: whatever is drawn.
+// Says which shape a tensor mostly has, so that two tensors fit; 0: whatever is drawn.
 struct Like {
     mxq_format format = 0;
     mxq_scaling scaling = 0;

@@ -86,7 +86,7 @@ inline oracle::Floats values_of(const Case& c, const Inputs& inputs) {
     return out;
 }
 
-// What a call writes, in fp32; a bias's gradient of each expert or group, and one for each row.
+// Holds the outputs of a call in fp32, with a bias's gradient for each expert or group and one for each row.
 struct Gradients {
     oracle::Floats values, bias, weights;
 };
