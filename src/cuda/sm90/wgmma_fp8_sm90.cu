@@ -21,6 +21,7 @@
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
 #include "cuda/sm90/fp8_block.cuh"
+#include "cuda/sm90/fp8_squares.cuh"
 #include "cuda/sm90/needs_chip.h"
 #include "cuda/sm90/tensor_map.h"
 #include "dispatch/prepared.h"
@@ -39,12 +40,19 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
     multiply_tiles<A, B, columns>(args, *reinterpret_cast<ProductShared*>(memory));
 }
 
+__global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
+    wgmma_fp8_sm90_squares_kernel(const __grid_constant__ ProductArguments args) {
+    extern __shared__ __align__(1024) uint8_t memory[];
+    squares::multiply_tiles<kProducerRegisters, kConsumerRegisters>(args, *reinterpret_cast<squares::Shared*>(memory));
+}
+
 // ---- The implementation ----------------------------------------------------------------------------------------------
 
 // Names what a kernel is compiled for: which operands are E5M2, and what columns have.
 struct Key {
     bool a, b;
     Columns columns;
+    bool squares = false;  // fp8_squares.cuh
     bool operator==(const Key&) const = default;
 };
 
@@ -57,6 +65,7 @@ constexpr KernelEntry<Key, ProductArguments> entry() {
 }
 
 constexpr KernelEntry<Key, ProductArguments> kernels[] = {
+    {{false, false, Columns::Pieces, true}, wgmma_fp8_sm90_squares_kernel, kThreads, sizeof(squares::Shared)},
     entry<E4M3, E4M3, Columns::Marked>(), entry<E5M2, E4M3, Columns::Marked>(), entry<E4M3, E5M2, Columns::Marked>(),
     entry<E5M2, E5M2, Columns::Marked>(), entry<E4M3, E4M3, Columns::Pieces>(), entry<E5M2, E4M3, Columns::Pieces>(),
     entry<E4M3, E5M2, Columns::Pieces>(), entry<E5M2, E5M2, Columns::Pieces>(), entry<E4M3, E4M3, Columns::Each>(),
@@ -290,6 +299,12 @@ ProductArguments arguments_of(const GemmProblem& p, const Plan& plan, const Move
     return args;
 }
 
+// Returns whether fp8_squares.cuh serves: scales of A arrive as boxes, one of B is for 128 lines, and D takes boxes of sums.
+bool serves_squares(const GemmProblem& p, const ProductArguments& args) {
+    return args.late && args.a.boxed && has_scales_of_128(p.a) && has_scales_of_128(p.b) && p.grouping != Grouping::Contraction &&
+           ceil_div(p.k, int64_t(kStepBytes)) <= squares::kMostTileSteps;
+}
+
 void run(const Context& context, const GemmProblem& p, const Launch& call) {
     const CurrentDevice current(*context.cuda);  // whose driver encodes tensor maps
     const Plan& plan = *static_cast<const Plan*>(call.state);
@@ -298,7 +313,8 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     if (passes) move_operands(context, plan.a.passed ? &a : nullptr, plan.b.passed ? &b : nullptr, p.sm_count, call.stream);
     const ProductArguments args = arguments_of(p, plan, a, b);
     const unsigned clusters = clusters_for(p, most_turns(p, kTileRows, kTileColumns), context.cuda->multiprocessors);
-    const Key key{p.a.element == Element::E5M2, p.b.element == Element::E5M2, columns_of(p)};
+    Key key{p.a.element == Element::E5M2, p.b.element == Element::E5M2, columns_of(p)};
+    key.squares = serves_squares(p, args) && key.columns == Columns::Pieces && !key.a && !key.b;
     launch(context, kernels, key, "wgmma_fp8_sm90", dim3(clusters * kCluster), call.stream, args,
            passes ? Start::WithPrevious : Start::AfterAll);
 }
