@@ -57,6 +57,19 @@ __device__ __forceinline__ void arrive_at(Barrier& barrier, uint32_t block) {
         : "memory");
 }
 
+// Does so in two steps: the address of a barrier in another block of the cluster, which lies as far from those of other barriers
+// as in this block, and the arrival.
+__device__ __forceinline__ uint32_t address_in_cta(Barrier& barrier, uint32_t block) {
+    uint32_t address;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;"
+        : "=r"(address)
+        : "r"(uint32_t(__cvta_generic_to_shared(&barrier.state))), "r"(block));
+    return address;
+}
+__device__ __forceinline__ void arrive_at_address(uint32_t address) {
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(address) : "memory");
+}
+
 // Tells clusters, and blocks of a cluster, apart. A launch without clusters has those of one block.
 __device__ __forceinline__ uint32_t cluster_index() { return ptx::get_sreg_clusterid_x(); }
 __device__ __forceinline__ uint32_t cluster_count() { return ptx::get_sreg_nclusterid_x(); }

@@ -23,7 +23,7 @@ enum class Adding {
     Floats,  // times fp32 scales of rows
     Pieces,  // times the products of two fp32 scales, those of columns by pieces
     Scales,  // times the products of two fp32 scales
-    Words,   // times the references of columns, and of rows: one after the other, since their product may be too small
+    Words,   // times the references of columns, then times what rows have: their product may be too small
 };
 
 constexpr int kPieces = kTileColumns / kPieceColumns;
@@ -102,7 +102,7 @@ struct Consumer {
     }
     template <Adding adding>
     __device__ __forceinline__ float2 row_factors(const uint2& words) const {
-        if constexpr (adding == Adding::Rows || adding == Adding::Words)
+        if constexpr (adding == Adding::Rows || (adding == Adding::Words && columns == Columns::Marked))
             return {relative_factor(words.x & 0xFF), relative_factor(words.y & 0xFF)};
         else if constexpr (is_bf16)
             return {multiply_rn(bits_float(words.x), args.lift), multiply_rn(bits_float(words.y), args.lift)};
@@ -219,7 +219,8 @@ struct Consumer {
             commit_products();
             wait_products<0>(part);
             const int shift = k / kProductBytes * 8;
-            const float2 of_rows = {relative_factor(words.x >> shift & 0xFF), relative_factor(words.y >> shift & 0xFF)};
+            const uint2 of_block = columns == Columns::Marked ? uint2{words.x >> shift, words.y >> shift} : words;
+            const float2 of_rows = row_factors<Adding::Words>(of_block);
             add_columns<Adding::Words>(totals, part, of_rows, own_columns(stage), shift);
             hold_totals(totals);
         }
@@ -236,7 +237,7 @@ struct Consumer {
                 release(stage);
                 continue;
             }
-            if constexpr (columns == Columns::Marked) {
+            if constexpr (has_marks(columns)) {
                 if (marks >> (kStages + stage) & 1) {
                     multiply_split(stage);
                     continue;
@@ -250,6 +251,7 @@ struct Consumer {
         }
     }
     __device__ __forceinline__ void multiply_marked_tile(int32_t steps) {
+        constexpr Adding adding = columns == Columns::Marked ? Adding::Rows : Adding::Floats;
         const RoundMarks* round = slot.rounds;
         RoundMarks next = *round;
 #pragma unroll 1
@@ -257,9 +259,9 @@ struct Consumer {
             const RoundMarks marks = next;
             next = *++round;  // early, so that nobody waits for it
             if (__builtin_expect(marks == 0 && step + kStages <= steps, true))
-                multiply_round<Adding::Rows>();
+                multiply_round<adding>();
             else
-                multiply_any_round<Adding::Rows>(steps - step, marks);
+                multiply_any_round<adding>(steps - step, marks);
         }
     }
     // Takes a tile all of whose steps are added alike.
@@ -273,9 +275,9 @@ struct Consumer {
                 multiply_any_round<adding>(steps - step);
     }
     __device__ __forceinline__ void multiply_tile(int32_t steps) {
-        const bool begins = steps >= kStages && (columns != Columns::Marked || slot.rounds[0] == 0);
+        const bool begins = steps >= kStages && (!has_marks(columns) || slot.rounds[0] == 0);
         if (kept && !begins) store_kept();
-        if constexpr (columns == Columns::Marked)
+        if constexpr (has_marks(columns))
             multiply_marked_tile(steps);
         else
             multiply_scaled_tile<columns == Columns::Pieces ? Adding::Pieces

@@ -18,9 +18,11 @@
 
 namespace mxq::cuda::sm90 {
 
-// Says what columns of D have beside the factors of their lines: references of their own in steps that have marks (MX), a scale
-// for each piece of columns (FP8, 128x128), one for each column (FP8, 1x128), or nothing.
-enum class Columns { Marked, Pieces, Each, None };
+// Says what columns of D have beside the factors of their lines: references of their own in steps that have marks (MX), where
+// rows have references (Marked) or fp32 scales (MarkedAlone); a scale for each piece of columns (FP8, 128x128), one for each
+// column (FP8, 1x128), or nothing.
+enum class Columns { Marked, MarkedAlone, Pieces, Each, None };
+MXQ_HD constexpr bool has_marks(Columns columns) { return columns == Columns::Marked || columns == Columns::MarkedAlone; }
 
 using StageRing = Ring<kStages>;
 
@@ -185,13 +187,14 @@ __device__ __forceinline__ void load_b(const ProductArguments& args, ProductShar
 // Sets the words of all rounds to those of a side that has none.
 template <Columns columns>
 __device__ __forceinline__ void clear_words(ProductShared& shared) {
-    const uint32_t word = columns == Columns::Marked ? kNoReferences : float_bits(1.0f);
+    const uint32_t of_row = columns == Columns::Marked ? kNoReferences : float_bits(1.0f);
+    const uint32_t of_column = has_marks(columns) ? kNoReferences : float_bits(1.0f);
     const int lane = int(threadIdx.x % 32);
     for (int round = 0; round < kWordRounds; round++) {
         for (int row = lane; row < kTileRows; row += 32)
-            *reinterpret_cast<uint4*>(shared.row_words[round].of_row[row]) = {word, word, word, word};
+            *reinterpret_cast<uint4*>(shared.row_words[round].of_row[row]) = {of_row, of_row, of_row, of_row};
         for (StageWords& stage : shared.column_words[round])
-            for (int column = lane; column < kTileColumns; column += 32) stage.of_column[column] = word;
+            for (int column = lane; column < kTileColumns; column += 32) stage.of_column[column] = of_column;
     }
     publish_shared_writes();
     __syncwarp();
@@ -213,7 +216,7 @@ struct TileWords {
           of_columns(args.b, slot.words.b, slot.words.b_line, slot.tile.columns),
           line(slot.words.a_line),
           first(int32_t(slot.words.a)),
-          has_columns(args.b.words && slot.tile.columns > 0 && (columns != Columns::Marked || slot.any_marked)) {}
+          has_columns(args.b.words && slot.tile.columns > 0 && (!has_marks(columns) || slot.any_marked)) {}
     // `step`: the first of the round; it has `steps` of the tile's.
     __device__ __forceinline__ void load(ProductShared& shared, int32_t step, int32_t steps, uint32_t round) const {
         RoundWords& rows = shared.row_words[round];

@@ -8,6 +8,7 @@
 #pragma once
 #include <cuda.h>
 
+#include "cuda/memory/operand.cuh"
 #include "cuda/sm90/barrier.cuh"
 #include "cuda/sm90/cluster_turns.cuh"
 #include "cuda/sm90/move_operands.h"

@@ -70,7 +70,7 @@ __device__ __forceinline__ TileDescriptor describe_cores(const void* cores, uint
 template <int count>
 __device__ __forceinline__ void hold_accumulators(float (&d)[count]) {
 #pragma unroll
-    for (float& value : d) asm volatile("" : "+f"(value)::"memory");
+    for (int i = 0; i < count; i++) asm volatile("" : "+f"(d[i])::"memory");
 }
 
 // Orders the threads' accesses to registers before the products that follow.
@@ -311,6 +311,7 @@ struct CodeName<F16> {
 };
 
 constexpr int kWideColumns = 192;  // rows of B of multiply_fp8
+constexpr int kHalfWideAccumulators = kProductRows * 128 / kWarpgroup;
 constexpr int kWideAccumulators = kProductRows * kWideColumns / kWarpgroup;
 
 // d = A * B^T over 32 codes of the contraction, plus d where `adds`: 64 rows of A, 192 rows of B. Sums of FP8 products keep about
@@ -342,6 +343,31 @@ __device__ __forceinline__ void multiply_fp8(float (&d)[kWideAccumulators], Tile
           "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]),
           "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]),
           "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
+        : "l"(a.bits), "l"(b.bits), "r"(int(adds)), "C"(CodeName<A>::text), "C"(CodeName<B>::text));
+}
+
+// The same with 128 rows of B.
+template <class A, class B>
+__device__ __forceinline__ void multiply_fp8(float (&d)[kHalfWideAccumulators], TileDescriptor a, TileDescriptor b, bool adds) {
+    asm volatile(
+        "{\n"
+        ".reg .pred adds;\n"
+        "setp.ne.b32 adds, %66, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k32.f32.%67.%68 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, "
+        "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, "
+        "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, "
+        "%53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+        "%64, %65, adds, 1, 1;\n"  // neither operand is negated
+        "}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+          "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+          "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+          "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+          "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+          "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+          "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+          "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
         : "l"(a.bits), "l"(b.bits), "r"(int(adds)), "C"(CodeName<A>::text), "C"(CodeName<B>::text));
 }
 

@@ -1,6 +1,6 @@
 // wgmma_fp8_sm90: products on Hopper's FP8 tensor cores, dense or grouped, with a number for every 128 codes of a line and one
 // for the line. MX operands come from a pass that moves their codes (move_operands.h); FP8, and MX with a scale for a line, are
-// read where they are, where the copy engine can.
+// read where they are, where the copy engine can. A of FP8 goes with B of FP8 or MX.
 //
 // A block of 384 threads stays on its SM and takes tiles of 128 x 192 of D (fp8_tiles.cuh):
 //
@@ -21,7 +21,7 @@
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
 #include "cuda/sm90/fp8_block.cuh"
-#include "cuda/sm90/fp8_squares.cuh"
+#include "cuda/sm90/fp8_squares.h"
 #include "cuda/sm90/needs_chip.h"
 #include "cuda/sm90/tensor_map.h"
 #include "dispatch/prepared.h"
@@ -40,19 +40,12 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
     multiply_tiles<A, B, columns>(args, *reinterpret_cast<ProductShared*>(memory));
 }
 
-__global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
-    wgmma_fp8_sm90_squares_kernel(const __grid_constant__ ProductArguments args) {
-    extern __shared__ __align__(1024) uint8_t memory[];
-    squares::multiply_tiles<kProducerRegisters, kConsumerRegisters>(args, *reinterpret_cast<squares::Shared*>(memory));
-}
-
 // ---- The implementation ----------------------------------------------------------------------------------------------
 
 // Names what a kernel is compiled for: which operands are E5M2, and what columns have.
 struct Key {
     bool a, b;
     Columns columns;
-    bool squares = false;  // fp8_squares.cuh
     bool operator==(const Key&) const = default;
 };
 
@@ -65,9 +58,8 @@ constexpr KernelEntry<Key, ProductArguments> entry() {
 }
 
 constexpr KernelEntry<Key, ProductArguments> kernels[] = {
-    {{false, false, Columns::Pieces, true}, wgmma_fp8_sm90_squares_kernel, kThreads, sizeof(squares::Shared)},
     entry<E4M3, E4M3, Columns::Marked>(), entry<E5M2, E4M3, Columns::Marked>(), entry<E4M3, E5M2, Columns::Marked>(),
-    entry<E5M2, E5M2, Columns::Marked>(), entry<E4M3, E4M3, Columns::Pieces>(), entry<E5M2, E4M3, Columns::Pieces>(),
+    entry<E5M2, E5M2, Columns::Marked>(), entry<E4M3, E4M3, Columns::MarkedAlone>(), entry<E4M3, E4M3, Columns::Pieces>(), entry<E5M2, E4M3, Columns::Pieces>(),
     entry<E4M3, E5M2, Columns::Pieces>(), entry<E5M2, E5M2, Columns::Pieces>(), entry<E4M3, E4M3, Columns::Each>(),
     entry<E5M2, E4M3, Columns::Each>(),   entry<E4M3, E5M2, Columns::Each>(),   entry<E5M2, E5M2, Columns::Each>(),
 };
@@ -166,15 +158,18 @@ MoveCall placed(const PlannedOperand& planned, const GemmOperand& operand, void*
     return out;
 }
 
-// Two MX operands, or two of FP8.
+// Two MX operands, two of FP8, or FP8 with MX, both with codes in E4M3.
 Reason needs_operands(const GemmProblem& p) {
     for (const GemmOperand* operand : {&p.a, &p.b})
         if (operand->scale_type != ScaleType::E8M0 && operand->scale_type != ScaleType::F32)
             return [format = operand->format] {
                 return format_text("needs MX or FP8 operands, found %s", find_format(format)->name);
             };
-    if (p.a.scale_type != p.b.scale_type) return "needs two MX or two FP8 operands, found one of each";
-    if (p.exact_products && p.a.scale_type == ScaleType::E8M0)
+    const bool mixed = p.a.scale_type != p.b.scale_type;
+    if (mixed && p.b.scale_type == ScaleType::F32) return "needs a in FP8 or b in MX, found a in MX and b in FP8";
+    if (mixed && (p.a.element == Element::E5M2 || p.b.element == Element::E5M2))
+        return "needs codes other than E5M2 where a is FP8 and b is MX, found E5M2";
+    if (p.exact_products && p.b.scale_type == ScaleType::E8M0)
         return "needs leave to round operands, found exact products asked for";
     return {};
 }
@@ -242,6 +237,7 @@ CUtensorMap map_of(const PlannedOperand& operand, const MoveCall& call, int rank
 }
 
 Columns columns_of(const GemmProblem& p) {
+    if (p.a.scale_type != p.b.scale_type) return Columns::MarkedAlone;
     if (!has_scales_of_128(p.a) && !has_scales_of_128(p.b)) return Columns::Marked;
     return has_scales_of_128(p.b) && p.b.layout.tile_rows == 1 ? Columns::Each : Columns::Pieces;
 }
@@ -299,10 +295,29 @@ ProductArguments arguments_of(const GemmProblem& p, const Plan& plan, const Move
     return args;
 }
 
-// Returns whether fp8_squares.cuh serves: scales of A arrive as boxes, one of B is for 128 lines, and D takes boxes of sums.
-bool serves_squares(const GemmProblem& p, const ProductArguments& args) {
-    return args.late && args.a.boxed && has_scales_of_128(p.a) && has_scales_of_128(p.b) && p.grouping != Grouping::Contraction &&
-           ceil_div(p.k, int64_t(kStepBytes)) <= squares::kMostTileSteps;
+// Returns whether fp8_squares.cu serves: no pass, E4M3, one scale of B for 128 lines, scales of A that lie for boxes of four
+// steps, and a D that takes boxes of the sums alone.
+bool serves_squares(const GemmProblem& p, const Plan& plan, const ProductArguments& args) {
+    const int64_t steps = ceil_div(p.k, int64_t(kStepBytes));
+    return plan.a.stays && plan.b.stays && p.a.element == Element::E4M3 && p.b.element == Element::E4M3 && has_scales_of_128(p.a) &&
+           has_scales_of_128(p.b) && p.b.layout.tile_rows == kBlock128 && args.a.boxed && args.late &&
+           p.d.format == MXQ_FORMAT_BF16 && steps % kStages == 0 && steps <= squares::kMostTileSteps;
+}
+
+void run_squares(const Context& context, const GemmProblem& p, const MoveCall& a, const MoveCall& b, void* stream,
+                 ProductArguments& args) {
+    using namespace squares;
+    args.a_map = tensor_map(driver(), map_of_source(a, kRankA, kHalf));
+    args.b_map = tensor_map(driver(), map_of_source(b, kRankB, kColumns));
+    const uint32_t pairs = uint32_t(ceil_div(p.n, int64_t(kCluster * kColumns)));
+    args.bands = {pairs, uint32_t(ceil_div(int64_t(pairs), int64_t(kMostBandPairs)))};
+    args.units.of_pair = 2 * pairs, args.units.of_last = pairs;  // of rows of tiles
+    args.units.tile_rows_log2 = uint32_t(log2_of(kRows));
+    const int64_t rows = p.grouping == Grouping::Rows ? group_tiles_bound({p.groups, p.group_rows}, kRows) : ceil_div(p.m, int64_t(kRows));
+    const unsigned clusters = clusters_for(p, double(rows) * pairs, context.cuda->multiprocessors);
+    void* pointers[] = {&args};
+    launch_kernel(context, reinterpret_cast<const void*>(multiply), "wgmma_fp8_sm90", dim3(clusters * kCluster), dim3(kThreads), kSharedBytes,
+                  stream, pointers);
 }
 
 void run(const Context& context, const GemmProblem& p, const Launch& call) {
@@ -311,10 +326,10 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     const MoveCall a = placed(plan.a, p.a, call.workspace), b = placed(plan.b, p.b, call.workspace);
     const bool passes = plan.a.passed || plan.b.passed;
     if (passes) move_operands(context, plan.a.passed ? &a : nullptr, plan.b.passed ? &b : nullptr, p.sm_count, call.stream);
-    const ProductArguments args = arguments_of(p, plan, a, b);
+    ProductArguments args = arguments_of(p, plan, a, b);
+    if (serves_squares(p, plan, args)) return run_squares(context, p, a, b, call.stream, args);
     const unsigned clusters = clusters_for(p, most_turns(p, kTileRows, kTileColumns), context.cuda->multiprocessors);
-    Key key{p.a.element == Element::E5M2, p.b.element == Element::E5M2, columns_of(p)};
-    key.squares = serves_squares(p, args) && key.columns == Columns::Pieces && !key.a && !key.b;
+    const Key key{p.a.element == Element::E5M2, p.b.element == Element::E5M2, columns_of(p)};
     launch(context, kernels, key, "wgmma_fp8_sm90", dim3(clusters * kCluster), call.stream, args,
            passes ? Start::WithPrevious : Start::AfterAll);
 }
@@ -322,11 +337,12 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
 void load(const Context& context) {
     if (context.cuda->compute_capability != 90) return;
     load_kernels(kernels);
+    load_kernel(squares::multiply, squares::kSharedBytes);
     load_move_operands();
 }
 
 int32_t bound(const Context&, const GemmProblem& p) {
-    return p.a.scale_type == ScaleType::F32 ? MXQ_BOUND_FP8_TENSOR_CORES : MXQ_BOUND_REBASED_GUARDED;
+    return p.b.scale_type == ScaleType::F32 ? MXQ_BOUND_FP8_TENSOR_CORES : MXQ_BOUND_REBASED_GUARDED;
 }
 
 // Marks of MX are those of 32 rows.

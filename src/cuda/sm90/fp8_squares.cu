@@ -1,0 +1,349 @@
+// The kernel of wgmma_fp8_sm90 for weights with one scale for 128 x 128 codes, where a BF16 D takes boxes of the sums alone. A
+// cluster of two CTAs takes two tiles of 256 x 128 side by side, which share A:
+//
+//     warp 0, one lane    loads a step of A and B, 128 codes of each row, and the scales of A for four steps
+//     warp 1              finds tiles, one ahead, and leaves the scales of B for the tile
+//     warps 4..7, 8..11   consumers: 64 rows of either half of the tile each
+//
+// A consumer multiplies a half, m64n128k128, adds its sums to its totals, and goes on with the other half. The tensor cores have
+// the other warpgroup's products meanwhile. Totals become elements of D under the first products of the next tile. A tile with
+// up to 128 rows has one half. Sums are those of fp8_consumers.cuh, bit for bit.
+#include "cuda/sm90/fp8_squares.h"
+
+#include "cuda/sm90/copy.cuh"
+#include "cuda/sm90/fp8_block.cuh"
+#include "cuda/sm90/ring.cuh"
+
+namespace mxq::cuda::sm90::squares {
+namespace {
+
+constexpr int kHalves = kRows / kHalf, kSums = kProductRows * kColumns / kWarpgroup;
+constexpr int kRingStages = 3;
+constexpr int kWordSteps = 4;  // whose scales are a box
+constexpr int kBoxes = kColumns / kBoxColumns;
+
+struct Stage {
+    alignas(1024) uint8_t a[kRows * kStepBytes];
+    uint8_t b[kColumns * kStepBytes];
+};
+
+// A tile, and the scale of B for each step.
+struct Slot {
+    ProductTile tile;
+    float scales[kMostTileSteps];
+};
+
+struct Shared {
+    Stage stages[kRingStages];
+    alignas(1024) uint8_t out[kConsumerWarps][kHalves][kBoxes][kBoxBytes];
+    alignas(128) float row_scales[2][kRows][kWordSteps];  // of a box, while those of the next arrive
+    Slot slots[kTileSlots];
+    Barrier full[kRingStages], free[kRingStages], tile_full[kTileSlots], tile_free[kTileSlots];
+};
+static_assert(sizeof(Shared) <= 227 * 1024, "what a CTA may have");
+
+// ---- Finding tiles ---------------------------------------------------------------------------------------------------
+
+// Sets where the CTA's tile of the cluster's turn `index` lies in a product of so many rows, whose first is row `row` of A and
+// `d_row` of D. Turns go through bands of columns (TileBands counts pairs of tiles), so that the rows of B that clusters need at
+// a time stay in L2.
+__device__ __forceinline__ void place_tile(const ProductArguments& args, uint32_t index, int64_t rows, int64_t padded,
+                                           ProductTile& tile) {
+    const uint32_t row_tiles = uint32_t((rows + kRows - 1) / kRows), width = args.bands.width(), of_band = row_tiles * width;
+    const uint32_t band = index / of_band, columns = min(width, args.bands.column_tiles - band * width);
+    const uint32_t in_band = index - band * of_band, row_tile = in_band / columns, pair = band * width + in_band % columns;
+    const int64_t row = int64_t(row_tile) * kRows;
+    tile.column = tile.b_line = int32_t((pair * kCluster + block_of_cluster()) * kColumns);
+    tile.columns = int32_t(min(max(args.problem.n - tile.column, int64_t(0)), int64_t(kColumns)));
+    tile.rows = int32_t(min(rows - row, int64_t(kRows)));
+    tile.padded_rows = int32_t(min(padded - row, int64_t(kRows)));
+    tile.a_line += int32_t(row);
+    tile.d_row += row;
+}
+
+// Returns the CTA's tile of turn `index`, for all lanes of a warp, and the first of its scales of B.
+__device__ __forceinline__ ProductTile find_tile(const ProductArguments& args, uint32_t index, const uint32_t*& scales) {
+    const GemmProblem& p = args.problem;
+    ProductTile tile{};
+    tile.steps = -1;
+    scales = args.b.words;
+    if (p.grouping == Grouping::Rows) {
+        const Group group = find_group_by<GroupBy::Tile>(GroupedRows{p.groups, p.group_rows}, args.units, index);
+        if (group.index < 0) return tile;
+        tile.group = tile.b_matrix = group.index;
+        tile.a_line = int32_t(group.starts[kSourceCodes]);
+        tile.d_row = group.starts[kRowwiseCodes];
+        scales += group.index * p.b.layout.matrix_scales;
+        place_tile(args, index - group.first_group_tile, group.rows, round_up_to_power(group.rows, p.d.group_unit), tile);
+    } else {
+        if (index >= args.units.turns(uint32_t(ceil_div(p.m, int64_t(kRows))))) return tile;
+        place_tile(args, index, p.m, p.m, tile);
+    }
+    tile.steps = int32_t(ceil_div(p.k, int64_t(kStepBytes)));
+    scales += tile.column / kBlock128 * args.b.word_stride;
+    return tile;
+}
+
+// Finds tiles, one warp. A barrier counts as complete before its first phase, so that slots are free at first.
+__device__ __forceinline__ void find_tiles(const ProductArguments& args, Shared& shared) {
+    uint32_t index = blockIdx.x / kCluster;
+#pragma unroll 1
+    for (Ring<kTileSlots> slots;; slots.next(), index += gridDim.x / kCluster) {
+        const uint32_t* scales;
+        const ProductTile tile = find_tile(args, index, scales);
+        Slot& slot = shared.slots[slots.at()];
+        wait(shared.tile_free[slots.at()], slots.parity() ^ 1);
+        if (tile.columns > 0)
+#pragma unroll 1
+            for (int32_t step = int32_t(threadIdx.x % 32); step < tile.steps; step += 32)
+                slot.scales[step] = bits_float(__ldg(scales + step * args.b.step_stride));
+        if (threadIdx.x % 32 == 0) slot.tile = tile;
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) arrive(shared.tile_full[slots.at()]);
+        if (tile.steps < 0) return;
+    }
+}
+
+// ---- Loads -----------------------------------------------------------------------------------------------------------
+
+// Loads the operands of all tiles, one lane. Each CTA loads the half of A with its number for both, if the tile has it.
+__device__ __forceinline__ void load_operands(const ProductArguments& args, Shared& shared) {
+    const uint32_t rank = block_of_cluster();
+    uint32_t words = 0;  // which of two boxes is next
+    Ring<kRingStages> ring;
+#pragma unroll 1
+    for (Ring<kTileSlots> slots;; slots.next()) {
+        wait(shared.tile_full[slots.at()], slots.parity());
+        const ProductTile& tile = shared.slots[slots.at()].tile;
+        const int32_t steps = tile.steps, a_line = tile.a_line, b_line = tile.b_line, matrix = tile.b_matrix;
+        const uint32_t halves = tile.rows > kHalf ? 2 : 1;
+        arrive(shared.tile_free[slots.at()]);
+        if (steps < 0) return;
+#pragma unroll 1
+        for (int32_t step = 0; step < steps; step++, ring.next()) {
+            Stage& stage = shared.stages[ring.at()];
+            Barrier& full = shared.full[ring.at()];
+            const bool has_words = step % kWordSteps == 0;
+            const uint32_t of_half = kHalf * (kStepBytes + (has_words ? sizeof(shared.row_scales[0][0]) : 0));
+            wait(shared.free[ring.at()], ring.parity() ^ 1);
+            arrive_expecting(full, kColumns * kStepBytes + halves * of_half);
+            if (rank < halves)
+                load_tile_to((1u << kCluster) - 1, stage.a + rank * kHalf * kStepBytes, args.a_map,
+                             {step * kStepBytes, a_line + int32_t(rank) * kHalf}, full);
+            load_tile(stage.b, args.b_map, {step * kStepBytes, b_line, matrix}, full);
+            if (!has_words) continue;
+            for (uint32_t half = 0; half < halves; half++)
+                load_tile(shared.row_scales[words][half * kHalf], args.a_words,
+                          {step * int32_t(sizeof(float)), a_line + int32_t(half) * kHalf}, full);
+            words ^= 1;
+        }
+    }
+}
+
+// ---- Products --------------------------------------------------------------------------------------------------------
+
+// The descriptor of a tile in stage 0, whose lower half is the same in all threads of a warp, so that those of other tiles
+// are sums of uniform registers.
+struct FirstTile {
+    uint32_t low, high;
+
+    __device__ __forceinline__ FirstTile(const void* tile) {
+        const uint64_t bits = describe_tile(tile).bits;
+        low = uint32_t(uniform(int32_t(bits)));
+        high = uint32_t(bits >> 32);
+    }
+    // Returns the descriptor of what lies so many bytes behind it in a stage.
+    __device__ __forceinline__ TileDescriptor at(uint32_t stage, int bytes) const {
+        return {uint64_t(high) << 32 | (low + stage * uint32_t(sizeof(Stage) >> 4) + uint32_t(bytes >> 4))};
+    }
+};
+
+// Rounds a warp's sums of a half to BF16 and puts them to shared memory, as boxes of D.
+__device__ __forceinline__ void put_boxes(const float (&sums)[kSums], uint8_t (&boxes)[kBoxes][kBoxBytes]) {
+    const uint32_t lane = read_thread() % 32;
+    const uint32_t row = uint32_t(__cvta_generic_to_shared(boxes)) + lane % 16 * kBoxPitch;
+    const uint32_t unit = (lane / 16 ^ lane % 8) * 16;  // under the swizzle
+#pragma unroll
+    for (int i = 0; i < kColumns / 16; i++) {
+        const float* const eight = &sums[8 * i];
+        store_matrices(row + i / 4 * kBoxBytes + (unit ^ i % 4 * 32), round_pair<Bf16>(eight[0], eight[1]),
+                       round_pair<Bf16>(eight[2], eight[3]), round_pair<Bf16>(eight[4], eight[5]),
+                       round_pair<Bf16>(eight[6], eight[7]));
+    }
+}
+
+// Brings boxes of a warp's rows to D.
+__device__ __forceinline__ void store_boxes(const ProductArguments& args, const RowsOfWarp& of, const uint8_t (&boxes)[kBoxes][kBoxBytes]) {
+    if (of.rows >= kWarpRows) {
+        if (!elect_lane()) return;
+#pragma unroll
+        for (int box = 0; box < kBoxes; box++)
+            if (box * kBoxColumns < of.columns)
+                store_tile(args.d_map, {of.column + box * kBoxColumns, int32_t(of.d_row)}, boxes[box]);
+        return commit_stores();
+    }
+    constexpr int units = kColumns / 8;  // of 16 bytes
+#pragma unroll 1
+    for (int i = int(read_thread() % 32); i < of.rows * units; i += 32) {
+        const int row = i / units, unit = i % units;
+        const uint8_t* const from = boxes[unit / 8] + row * kBoxPitch + (unit ^ row) % 8 * 16;
+        uint16_t* const to = static_cast<uint16_t*>(args.problem.d.data) + (of.d_row + row) * args.problem.d.row_stride + of.column + unit * 8;
+        if (unit * 8 < of.columns) *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
+    }
+}
+
+struct Consumer {
+    const ProductArguments& args;
+    Shared& shared;
+    FirstTile a, b;
+    uint32_t scales_at;  // shared address of the thread's first row in the first box
+    uint32_t warp;       // of the consumers
+    uint32_t free_at;    // address of the first barrier `free` in the CTA with the lane's number
+    uint32_t words = 0;  // which of two boxes is next
+    bool kept = false;   // totals are those of the tile before
+    uint32_t stage = 0, parity = 0;
+    Ring<kTileSlots> slots = {};
+    float totals[kHalves][kSums];
+
+    __device__ __forceinline__ void clear_totals() {
+#pragma unroll
+        for (int half = 0; half < kHalves; half++) {
+#pragma unroll
+            for (int i = 0; i < kSums; i++) totals[half][i] = 0;
+            hold_accumulators(totals[half]);
+        }
+    }
+    // Returns the warp's first row of a half.
+    __device__ __forceinline__ int first_row(int half) const { return half * kHalf + int(warp) * kWarpRows; }
+    // Stores the totals of the tile before, which lies in the other slot.
+    __device__ __forceinline__ void store_totals() {
+        const uint32_t at = slots.at() ^ 1;
+        const ProductTile& tile = shared.slots[at].tile;
+        wait_stores_read<0>();
+        __syncwarp();
+#pragma unroll
+        for (int half = 0; half < kHalves; half++) put_boxes(totals[half], shared.out[warp][half]);
+        publish_shared_writes();
+        __syncwarp();
+#pragma unroll
+        for (int half = 0; half < kHalves; half++)
+            store_boxes(args, rows_of_warp(args.problem, tile, first_row(half), true), shared.out[warp][half]);
+        __syncwarp();
+        if (read_thread() % 32 == 0) arrive(shared.tile_free[at]);
+        clear_totals();
+        kept = false;
+    }
+    __device__ __forceinline__ float row_scale(int place, int row) const {
+        float scale;
+        asm volatile("ld.shared.f32 %0, [%1];"
+                     : "=f"(scale)
+                     : "r"(scales_at + words * uint32_t(sizeof(shared.row_scales[0])) + uint32_t((row * kWordSteps + place) * 4)));
+        return scale;
+    }
+    // Multiplies half of a step and adds its sums. Under the first products of a tile the totals of the tile before are stored.
+    template <int half, bool begins>
+    __device__ __forceinline__ void multiply_half(int place, float of_columns) {
+        float part[kSums];
+        begin_products(part);
+#pragma unroll
+        for (int k = 0; k < kStepBytes; k += kProductBytes)
+            multiply_fp8<E4M3, E4M3>(part, a.at(stage, half * kHalf * kStepBytes + k), b.at(stage, k), k > 0);
+        commit_products();
+        if (begins && kept) store_totals();
+        const float of_rows[2] = {multiply_rn(row_scale(place, half * kHalf), of_columns),
+                                  multiply_rn(row_scale(place, half * kHalf + 8), of_columns)};
+        wait_products<0>(part);
+#pragma unroll
+        for (int i = 0; i < kSums; i++) totals[half][i] = __fmaf_rn(part[i], of_rows[i / 2 % 2], totals[half][i]);
+        hold_accumulators(totals[half]);
+    }
+    __device__ __forceinline__ void release() const {
+        if (read_thread() % 32 < kCluster) arrive_at_address(free_at + stage * uint32_t(sizeof(Barrier)));
+    }
+    // `place`: of the step's scales in their box.
+    template <bool both, bool begins = false>
+    __device__ __forceinline__ void multiply_step(int place, float of_columns) {
+        wait(shared.full[stage], parity);
+        multiply_half<0, begins>(place, of_columns);
+        if (both) multiply_half<1, false>(place, of_columns);
+        release();
+        const bool last = stage == kRingStages - 1;
+        stage = last ? 0 : stage + 1;
+        parity ^= uint32_t(last);
+    }
+    // The loop begins with the second step, so that no step in it is the first of a tile.
+    template <bool both>
+    __device__ __forceinline__ void multiply_tile(const float* scales, int32_t steps) {
+        multiply_step<both, true>(0, scales[0]);
+#pragma unroll 1
+        for (;; scales += kWordSteps) {
+#pragma unroll
+            for (int step = 1; step <= kWordSteps; step++) {
+                if (step == kWordSteps) {
+                    words ^= 1;
+                    if ((steps -= kWordSteps) == 0) return;
+                }
+                multiply_step<both>(step % kWordSteps, scales[step]);
+            }
+        }
+    }
+    __device__ __forceinline__ void run() {
+        clear_totals();
+#pragma unroll 1
+        for (;; slots.next()) {
+            wait(shared.tile_full[slots.at()], slots.parity());
+            const Slot& slot = shared.slots[slots.at()];
+            const int32_t steps = uniform(slot.tile.steps);
+            if (steps < 0) break;
+            if (slot.tile.rows > kHalf)
+                multiply_tile<true>(slot.scales, steps);
+            else
+                multiply_tile<false>(slot.scales, steps);
+#pragma unroll 1
+            for (int half = 0; half < kHalves; half++) clear_padding(args.problem, slot.tile, first_row(half));
+            kept = true;
+        }
+        if (kept) store_totals();
+        wait_stores_read<0>();
+    }
+};
+
+// ---- A CTA -----------------------------------------------------------------------------------------------------------
+
+__device__ __forceinline__ void init_barriers(Shared& shared) {
+    for (Barrier& barrier : shared.full) init_barrier(barrier, 1);
+    for (Barrier& barrier : shared.free) init_barrier(barrier, kCluster * kConsumerWarps);
+    for (Barrier& barrier : shared.tile_full) init_barrier(barrier, 1);
+    for (Barrier& barrier : shared.tile_free) init_barrier(barrier, 1 + kConsumerWarps);
+    publish_barriers();
+}
+
+}  // namespace
+
+__global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
+    multiply(const __grid_constant__ ProductArguments args) {
+    extern __shared__ __align__(1024) uint8_t memory[];
+    Shared& shared = *reinterpret_cast<Shared*>(memory);
+    if (threadIdx.x == 0) init_barriers(shared);
+    __syncwarp();
+    sync_cluster();
+    if (threadIdx.x < kWarpgroup) {
+        give_registers<40>();
+        const uint32_t warp = threadIdx.x / 32;
+        if (warp == 0 && elect_lane()) load_operands(args, shared);
+        if (warp == 1) find_tiles(args, shared);
+    } else {
+        take_registers<232>();
+        const uint32_t warp = threadIdx.x / 32 - 4, row = warp * kWarpRows + threadIdx.x % 32 / 4;
+        Consumer consumer{args, shared, FirstTile(shared.stages[0].a + warp / 4 * kProductRows * kStepBytes),
+                          FirstTile(shared.stages[0].b), uint32_t(__cvta_generic_to_shared(shared.row_scales[0][row])), warp,
+                          address_in_cta(shared.free[0], threadIdx.x % kCluster)};
+        consumer.run();
+    }
+    __syncwarp();
+    sync_cluster();  // the other CTA may still load to this one, and arrive at its barriers
+}
+
+extern const uint32_t kSharedBytes = sizeof(Shared);
+
+}  // namespace mxq::cuda::sm90::squares

@@ -1,0 +1,16 @@
+// A kernel of wgmma_fp8_sm90, compiled apart (fp8_squares.cu).
+#pragma once
+#include "cuda/sm90/fp8_tiles.cuh"
+
+namespace mxq::cuda::sm90::squares {
+
+constexpr int kRows = 256, kHalf = kRows / 2, kColumns = 128;  // of a tile
+constexpr int32_t kMostTileSteps = 128;                        // of 128 codes, whose scales it has room for
+constexpr int kMostBandPairs = 8;                              // pairs of tiles that a band is wide
+
+extern const uint32_t kSharedBytes;
+
+// Takes maps of boxes of kHalf lines of A and kColumns lines of B, bands and units of pairs of tiles.
+__global__ void multiply(const __grid_constant__ ProductArguments args);
+
+}  // namespace mxq::cuda::sm90::squares
