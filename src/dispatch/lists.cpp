@@ -261,9 +261,41 @@ bool has_rows_for_weights(const GemmProblem& p) {
     return p.grouping == Grouping::Rows ? p.m > std::max(p.groups.count, 1) : p.m > 8;
 }
 
+// Returns whether wgmma_fp8_sm90, whose pass moves MX weights to FP8 codes, multiplies FP8 by MX faster than kernels on BF16 tensor
+// cores. They may not round operands, so neither may it where exact products are asked for. An H200, 2026-11-29, us, rows in all:
+//
+//     the other | wgmma_fp8_sm90                    256         1024        2048        8192        32768 rows
+//     FP8 1x128 with MXFP4, 32 of (5760,2880)       265 | 446   631 | 446   638 | 449   892 | 602   2198 | 1333
+//                           128 of (1536,2048)      158 | 304   272 | 319   451 | 322
+//     FP8 ROW with MXFP4, 32 of (5760,2880): the other takes 377 us with 4096 rows, 593 with 8192
+bool has_rows_for_moved_weights(const GemmProblem& p) {
+    if (p.exact_products || p.a.scale_type != ScaleType::F32 || p.b.scale_type != ScaleType::E8M0) return false;
+    const int64_t groups = p.grouping == Grouping::Rows ? std::max(p.groups.count, 1) : 1;
+    const int64_t rows = !has_scales_of_128(p.a) ? 256 : groups > 1 ? 12 : 64;
+    return p.m > rows * groups;
+}
+
+// Returns whether wgmma_fp8_sm90 has its tiles of 256 x 128 for FP8 1x128 with 128x128 (fp8_squares.cu), and those fill at least
+// 85% of the rounds of an H200 or H100: it is then faster than cuBLASLt. An H200, cuBLASLt 13.1, 2026-11-29, us in loops:
+//
+//     cuBLASLt | wgmma_fp8_sm90     (4096,4096,7168)    (4096,7168,2048)    (8192,8192,8192)    (4736,7296,2560)
+//                                   215 | 186           124 | 109           990 | 891           175 | 174
+//     fewer than 85%                (512,4096,7168)     (1024,2048,7168)    (5248,1152,7680)    (2304,1920,3584)
+//                                   29 | 42             29 | 45             84 | 105            40 | 47
+bool fills_square_tiles(const GemmProblem& p) {
+    constexpr int64_t clusters = 66;
+    if (!has_scales_of_128(p.a) || !has_scales_of_128(p.b) || p.b.layout.tile_rows != kBlock128 || p.grouping != Grouping::None ||
+        p.d.format != MXQ_FORMAT_BF16 || !p.is_sum_alone() || p.k % 512 != 0 || p.a.across || p.b.across)
+        return false;
+    const int64_t turns = ceil_div(p.m, int64_t(256)) * ceil_div(p.n, int64_t(256)), rounds = ceil_div(turns, clusters);
+    return turns * 100 >= rounds * clusters * 85;
+}
+
 // Returns the implementation to ask before the list, or null for the order of the list. The first case that fits decides:
 //
 //     rows must be invariant                  null
+//     has_rows_for_moved_weights              wgmma_fp8_sm90
+//     fills_square_tiles                      wgmma_fp8_sm90
 //     one operand alone has scales of 128     weights_sm90 where it is B, else wgmma_blocks_sm90; mma_bf16_rows for few rows
 //     has_split_rows: up to 128, no groups    splitk_sm90
 //     has_few_rows                            mma_bf16_rows for the fewest rows, else skinny_sm90
@@ -300,6 +332,7 @@ const GemmImplementation* preferred_gemm(const Context& context, const GemmProbl
     constexpr int64_t tile_rows = 128, tile_columns = 192, enough_tiles = 256;
     if (p.row_invariant) return nullptr;  // the cases below depend on the number of rows
     const bool is_hopper = cuda::compute_capability(context) == 90;  // on Blackwell cuBLASLt takes few rows of MX and NVFP4
+    if (is_hopper && (has_rows_for_moved_weights(p) || fills_square_tiles(p))) return &cuda::wgmma_fp8_sm90;
     if (mixes_scales_of_128(p) && is_hopper && has_rows_for_weights(p)) return &cuda::weights_sm90;
     if (mixes_scales_of_128(p))
         return is_hopper && has_rows_for_wgmma_blocks(p) ? &cuda::wgmma_blocks_sm90 : &cuda::mma_bf16_rows;

@@ -61,11 +61,16 @@ struct Scales {
 };
 bool is_normal(double scale) { return scale >= 0x1p-126 && scale < largest_sum; }
 
-std::vector<Scales> fp32_scales(const Stored& stored, int64_t k) {
+// Returns the scales of each line that multiply sums: fp32 ones, and beside those of FP8 the references of MX.
+std::vector<Scales> fp32_scales(const Stored& stored, int64_t k, bool beside_fp8 = false) {
     std::vector<Scales> out(static_cast<size_t>(stored.operand.lines));
     if (testing::is_nvfp4(stored.spec)) {
         const oracle::Floats decode = oracle::decode_scales(stored.spec, stored.part);
         for (Scales& line : out) line.least = line.largest = decode[decode.size() > 1 ? stored.operand.matrix : 0];
+    }
+    if (is_mx(stored.spec) && beside_fp8) {
+        const auto references = oracle::guarded_references(stored.spec, stored.part.scales, stored.placement, stored.operand.lines, k);
+        for (size_t i = 0; i < out.size(); ++i) out[i].least = out[i].largest = std::ldexp(1.0, references[i] - 127);
     }
     if (!is_fp8(stored.spec)) return out;
     for (int64_t i = 0; i < stored.operand.lines; ++i)
@@ -84,7 +89,7 @@ std::vector<Scales> fp32_scales(const Stored& stored, int64_t k) {
 // Takes the promise from elements whose scales leave the range that the class asks for.
 void require_scales(const Problem& problem, const Piece& piece, std::vector<Element>& sums) {
     const auto of_a = fp32_scales({problem, piece, Operand::a}, piece.k),
-               of_b = fp32_scales({problem, piece, Operand::b}, piece.k);
+               of_b = fp32_scales({problem, piece, Operand::b}, piece.k, is_fp8(problem.tensors[0].spec));
     const double alpha = std::max(1.0, std::fabs(static_cast<double>(problem.call.alpha)));
     for (size_t i = 0; i < sums.size(); ++i) {
         const Scales &left = of_a[i / of_b.size()], &right = of_b[i % of_b.size()];
@@ -174,10 +179,12 @@ void add_rebase(const Problem& problem, const Piece& piece, std::vector<Element>
 void add_guarded(const Problem& problem, const Piece& piece, std::vector<Element>& sums) {
     const Stored a(problem, piece, Operand::a), b(problem, piece, Operand::b);
     const auto errors = [&](const Stored& stored, bool by_line) {
+        if (!is_mx(stored.spec)) return oracle::Floats(stored.operand.values.size(), 0.0f);
         return oracle::guarded_errors(stored.spec, stored.part.scales, stored.placement, stored.operand.values,
                                       stored.operand.lines, piece.k, by_line);
     };
     const auto references = [&](const Stored& stored) {
+        if (!is_mx(stored.spec)) return std::vector<int>(static_cast<size_t>(stored.operand.lines), 127);
         return oracle::guarded_references(stored.spec, stored.part.scales, stored.placement, stored.operand.lines, piece.k);
     };
     add_rebase_errors(sums, piece.a, errors(a, false), piece.b, errors(b, true), piece.k);
@@ -207,7 +214,10 @@ const std::vector<Element>& sums_of(const Problem& problem, const Piece& piece, 
     if (f16) add_aligned(sums, piece.a, piece.b, piece.k);
     if (bound == MXQ_BOUND_FP8_TENSOR_CORES || bound == MXQ_BOUND_BLACKWELL_TENSOR_CORES) require_scales(problem, piece, sums);
     if (bound == MXQ_BOUND_REBASED) add_rebase(problem, piece, sums);
-    if (bound == MXQ_BOUND_REBASED_GUARDED) add_guarded(problem, piece, sums);
+    if (bound == MXQ_BOUND_REBASED_GUARDED) {
+        if (is_fp8(problem.tensors[0].spec)) require_scales(problem, piece, sums);  // before they have errors
+        add_guarded(problem, piece, sums);
+    }
     const oracle::More more = more_of_call(problem.call);
     if (oracle::more_of(more) > 0) require_sums(problem, piece, bound, sums);
     const bool only_adds = more.alpha == 1 && more.beta == 1 && !more.bias && problem.call.d.format == MXQ_FORMAT_F32;

@@ -196,6 +196,14 @@ struct Consumer {
         }
         hold_totals(totals);
     }
+    // Takes a whole round.
+    template <Adding adding>
+    __device__ __forceinline__ void multiply_round() {
+        constexpr int steps = is_bf16 ? 2 : 1;
+        multiply_steps<adding, steps, true>(0);
+#pragma unroll
+        for (int stage = steps; stage < kStages; stage += steps) multiply_steps<adding, steps>(stage);
+    }
     // Adds up a step every 32 codes, under the references of both sides.
     __device__ __forceinline__ void multiply_split(int stage) {
         wait_for(stage);
@@ -242,41 +250,39 @@ struct Consumer {
             multiply_steps<adding>(stage);
         }
     }
-    // Takes a tile, whose first `round` says which steps of it have marks, where steps have some. The loop begins with the second
-    // step of a round, so that no step in it is the first of a tile. It takes rounds that are whole and have no marks; others
-    // take multiply_any_round.
-    template <Adding adding>
-    __device__ __forceinline__ void multiply_steps_of_tile(int32_t left, const RoundMarks* round) {
-        constexpr int at_once = is_bf16 ? 2 : 1;
-        const auto marks_of = [&] { return has_marks(columns) ? *round : RoundMarks(0); };
-        RoundMarks marks = marks_of();
-        bool whole = left >= kStages && marks == 0;
-        if (kept && !whole) store_kept();
-        if (left <= 0) return;
-        if (whole) multiply_steps<adding, at_once, true>(0);
+    __device__ __forceinline__ void multiply_marked_tile(int32_t steps) {
+        constexpr Adding adding = columns == Columns::Marked ? Adding::Rows : Adding::Floats;
+        const RoundMarks* round = slot.rounds;
+        RoundMarks next = *round;
 #pragma unroll 1
-        for (;;) {
-            if (__builtin_expect(whole, true)) {
-#pragma unroll
-                for (int stage = at_once; stage < kStages; stage += at_once) multiply_steps<adding, at_once>(stage);
-            } else {
-                multiply_any_round<adding>(left, marks);
-            }
-            parity ^= 1;
-            left -= kStages;
-            if (left <= 0) return;
-            round++;
-            marks = marks_of();
-            whole = left >= kStages && marks == 0;
-            if (__builtin_expect(whole, true)) multiply_steps<adding, at_once>(0);
+        for (int32_t step = 0; step < steps; step += kStages, parity ^= 1) {
+            const RoundMarks marks = next;
+            next = *++round;  // early, so that nobody waits for it
+            if (__builtin_expect(marks == 0 && step + kStages <= steps, true))
+                multiply_round<adding>();
+            else
+                multiply_any_round<adding>(steps - step, marks);
         }
     }
+    // Takes a tile all of whose steps are added alike.
+    template <Adding adding>
+    __device__ __forceinline__ void multiply_scaled_tile(int32_t steps) {
+#pragma unroll 1
+        for (int32_t step = 0; step < steps; step += kStages, parity ^= 1)
+            if (step + kStages <= steps)
+                multiply_round<adding>();
+            else
+                multiply_any_round<adding>(steps - step);
+    }
     __device__ __forceinline__ void multiply_tile(int32_t steps) {
-        constexpr Adding adding = columns == Columns::Marked   ? Adding::Rows
-                                  : columns == Columns::Pieces ? Adding::Pieces
-                                  : columns == Columns::Each   ? Adding::Scales
-                                                               : Adding::Floats;
-        multiply_steps_of_tile<adding>(steps, slot.rounds);
+        const bool begins = steps >= kStages && (!has_marks(columns) || slot.rounds[0] == 0);
+        if (kept && !begins) store_kept();
+        if constexpr (has_marks(columns))
+            multiply_marked_tile(steps);
+        else
+            multiply_scaled_tile<columns == Columns::Pieces ? Adding::Pieces
+                                 : columns == Columns::Each ? Adding::Scales
+                                                            : Adding::Floats>(steps);
     }
     // Stores the totals of the tile, or keeps them for the next one's first product.
     __device__ __forceinline__ void end_tile(int32_t steps) {
