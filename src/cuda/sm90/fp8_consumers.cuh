@@ -166,12 +166,13 @@ struct Consumer {
         }
         if constexpr (begins)
             if (kept) store_kept();
+        if constexpr (steps > 1) wait_products_before<1>();
+        // Once stage 0 is free, words of the next round may arrive: whoever waited for these then might miss their phase.
+        if (stage == 0) wait(shared.words_full, parity);
         if constexpr (steps > 1) {
-            wait_products_before<1>();
             release(stage);
             stage++;
         }
-        if (stage < steps) wait(shared.words_full, parity);
         const uint2 words = row_words(stage);
         look_at<adding>(stage, words);
         const float2 rows = row_factors<adding>(words);
