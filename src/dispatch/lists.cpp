@@ -261,8 +261,9 @@ bool has_rows_for_weights(const GemmProblem& p) {
     return p.grouping == Grouping::Rows ? p.m > std::max(p.groups.count, 1) : p.m > 8;
 }
 
-// Returns whether wgmma_fp8_sm90, whose pass moves MX weights to FP8 codes, multiplies FP8 by MX faster than kernels on BF16 tensor
-// cores. They may not round operands, so neither may it where exact products are asked for. An H200, 2026-11-29, us, rows in all:
+// Returns whether wgmma_fp8_sm90, whose pass moves MX weights to FP8 codes, multiplies FP8 by MX faster than kernels on BF16
+// tensor cores. They may not round operands, so neither may it where exact products are asked for. An H200, 2026-11-29, us,
+// rows in all:
 //
 //     the other | wgmma_fp8_sm90                    256         1024        2048        8192        32768 rows
 //     FP8 1x128 with MXFP4, 32 of (5760,2880)       265 | 446   631 | 446   638 | 449   892 | 602   2198 | 1333
@@ -275,8 +276,9 @@ bool has_rows_for_moved_weights(const GemmProblem& p) {
     return p.m > rows * groups;
 }
 
-// Returns whether wgmma_fp8_sm90 has its tiles of 256 x 128 for FP8 1x128 with 128x128 (fp8_squares.cu), and those fill at least
-// 85% of the rounds of an H200 or H100: it is then faster than cuBLASLt. An H200, cuBLASLt 13.1, 2026-11-29, us in loops:
+// Returns whether wgmma_fp8_sm90 has its tiles of 256 x 128 for FP8 1x128 with 128x128 (fp8_squares.cu), and those fill at
+// least 85% of the rounds of an H200 or H100: it is then faster than cuBLASLt. An H200, cuBLASLt 13.1, 2026-11-29, us in
+// loops:
 //
 //     cuBLASLt | wgmma_fp8_sm90     (4096,4096,7168)    (4096,7168,2048)    (8192,8192,8192)    (4736,7296,2560)
 //                                   215 | 186           124 | 109           990 | 891           175 | 174
@@ -284,8 +286,9 @@ bool has_rows_for_moved_weights(const GemmProblem& p) {
 //                                   29 | 42             29 | 45             84 | 105            40 | 47
 bool fills_square_tiles(const GemmProblem& p) {
     constexpr int64_t clusters = 66;
-    if (!has_scales_of_128(p.a) || !has_scales_of_128(p.b) || p.b.layout.tile_rows != kBlock128 || p.grouping != Grouping::None ||
-        p.d.format != MXQ_FORMAT_BF16 || !p.is_sum_alone() || p.k % 512 != 0 || p.a.across || p.b.across)
+    if (!has_scales_of_128(p.a) || !has_scales_of_128(p.b) || p.b.layout.tile_rows != kBlock128 ||
+        p.grouping != Grouping::None || p.d.format != MXQ_FORMAT_BF16 || !p.is_sum_alone() || p.k % 512 != 0 || p.a.across ||
+        p.b.across)
         return false;
     const int64_t turns = ceil_div(p.m, int64_t(256)) * ceil_div(p.n, int64_t(256)), rounds = ceil_div(turns, clusters);
     return turns * 100 >= rounds * clusters * 85;
@@ -330,7 +333,7 @@ bool fills_square_tiles(const GemmProblem& p) {
 //     FP8                                              1373 | 1441          1051 | 1340         1314 | 1425
 const GemmImplementation* preferred_gemm(const Context& context, const GemmProblem& p) {
     constexpr int64_t tile_rows = 128, tile_columns = 192, enough_tiles = 256;
-    if (p.row_invariant) return nullptr;  // the cases below depend on the number of rows
+    if (p.row_invariant) return nullptr;                             // the cases below depend on the number of rows
     const bool is_hopper = cuda::compute_capability(context) == 90;  // on Blackwell cuBLASLt takes few rows of MX and NVFP4
     if (is_hopper && (has_rows_for_moved_weights(p) || fills_square_tiles(p))) return &cuda::wgmma_fp8_sm90;
     if (mixes_scales_of_128(p) && is_hopper && has_rows_for_weights(p)) return &cuda::weights_sm90;

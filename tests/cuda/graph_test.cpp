@@ -32,7 +32,7 @@ TEST_CASE(
     REQUIRE(calls.size() == expected.size());
     std::move(products.begin(), products.end(), std::back_inserter(calls));
     std::map<std::string, int> captured;
-    std::vector<std::unique_ptr<Graph>> graphs;  // of so many calls each, so that one that does not end is soon found
+    std::vector<std::unique_ptr<Graph> > graphs;  // of so many calls each, so that one that does not end is soon found
     constexpr size_t of_graph = 64;
     size_t nodes = 0;
     for (size_t first = 0; first < calls.size(); first += of_graph) {
@@ -46,8 +46,9 @@ TEST_CASE(
     }
     std::string counts;
     for (const auto& [verb, count] : captured) counts += verb + " " + std::to_string(count) + " ";
-    CHECK(counts == "amax 80 convert 54 dequantize 1352 gemm 1572 grouped_gemm 1572 pad_groups 524 quantize 2524 "
-                    "requantize 2704 swizzle_scales 604 unpad_groups 524 unswizzle_scales 604 ");
+    CHECK(counts ==
+          "amax 80 convert 54 dequantize 1352 gemm 1572 grouped_gemm 1572 pad_groups 524 quantize 2524 "
+          "requantize 2704 swizzle_scales 604 unpad_groups 524 unswizzle_scales 604 ");
     CHECK(nodes > calls.size() / 2);  // tensors without elements need none
 
     int compared = 0;
@@ -80,7 +81,8 @@ TEST_CASE("graph: ends on the host count as not given while a stream is captured
     testing::Buffer on_device(device, Bytes{16, 0, 0, 0, 64, 0, 0, 0}),
         x(device, cases::plain_values(MXQ_FORMAT_BF16, cases::Values::normal, rows * k, 1)),
         w(device, cases::plain_values(MXQ_FORMAT_BF16, cases::Values::normal, 2 * n * k, 2));
-    auto a = testing::make_tensor(MXQ_FORMAT_BF16, {std::nullopt, rows, k}), b = testing::make_tensor(MXQ_FORMAT_BF16, {2, n, k});
+    auto a = testing::make_tensor(MXQ_FORMAT_BF16, {std::nullopt, rows, k}),
+         b = testing::make_tensor(MXQ_FORMAT_BF16, {2, n, k});
     ok(mxq_tensor_set_data(a, x.data(), x.bytes()));
     ok(mxq_tensor_set_data(b, w.data(), w.bytes()));
     ok(testing::set_ends(a, on_device.data(), MXQ_TYPE_INT32, 2));
@@ -112,16 +114,19 @@ TEST_CASE("graph: ends on the host count as not given while a stream is captured
 TEST_CASE("graph: wgmma_fp8_sm90 captured, replayed with other ends, and the same bits as a call", "[cuda]") {
     if (!testing::cuda()) MXQ_SKIP("no CUDA device");
     testing::Device& device = *testing::cuda();
-    if (std::string(mxq_context_description(device.context)).find("sm_90") == std::string::npos) MXQ_SKIP("not an sm_90 device");
+    if (std::string(mxq_context_description(device.context)).find("sm_90") == std::string::npos)
+        MXQ_SKIP("not an sm_90 device");
     Stream stream;
     const int64_t m = 300, k = 160, n = 200;
     auto a = testing::make_quantized({}, {std::nullopt, m, k}, false), b = testing::make_quantized({}, {2, n, k}, false);
     const auto a_operand = testing::make_operand({}, m, k, testing::Spread::normal, 1),
                b_operand = testing::make_operand({}, 2 * n, k, testing::Spread::normal, 2);
-    testing::PartBuffers a_part(device, a, MXQ_PART_ROWWISE, a_operand.compact), b_part(device, b, MXQ_PART_ROWWISE, b_operand.compact);
+    testing::PartBuffers a_part(device, a, MXQ_PART_ROWWISE, a_operand.compact),
+        b_part(device, b, MXQ_PART_ROWWISE, b_operand.compact);
     testing::Buffer ends(device, testing::Bytes{30, 0, 0, 0, 44, 1, 0, 0});  // 30 and 300
     ok(testing::set_ends(a, ends.data(), MXQ_TYPE_INT32, 2));
-    testing::Output replayed(device, MXQ_FORMAT_F32, {std::nullopt, m, n}, 0), called(device, MXQ_FORMAT_F32, {std::nullopt, m, n}, 0);
+    testing::Output replayed(device, MXQ_FORMAT_F32, {std::nullopt, m, n}, 0),
+        called(device, MXQ_FORMAT_F32, {std::nullopt, m, n}, 0);
     auto options = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T, 0, "wgmma_fp8_sm90");
     testing::Plan plan;
     ok(mxq_grouped_gemm_query(device.context, options, a, b, replayed.tensor, plan.out()));
@@ -143,11 +148,13 @@ TEST_CASE("graph: wgmma_fp8_sm90 captured, replayed with other ends, and the sam
         std::vector<oracle::Element> expected;
         for (int g = 0; g < 2; ++g) {
             const int64_t begin = g ? first : 0, rows = (g ? 300 : first) - begin;
-            const auto one = oracle::product(a_operand.values.data() + begin * k, k, b_operand.values.data() + g * n * k, k, rows, n, k);
+            const auto one =
+                oracle::product(a_operand.values.data() + begin * k, k, b_operand.values.data() + g * n * k, k, rows, n, k);
             expected.insert(expected.end(), one.begin(), one.end());
         }
         // Normal numbers lose next to nothing by the move of their codes: far less than sums on FP8 tensor cores may.
-        CHECK(oracle::check_product(expected, values, MXQ_FORMAT_F32, oracle::class_factor(MXQ_BOUND_REBASED_GUARDED, k)) == "");
+        CHECK(oracle::check_product(expected, values, MXQ_FORMAT_F32, oracle::class_factor(MXQ_BOUND_REBASED_GUARDED, k)) ==
+              "");
         ++runs;
     }
     CHECK(runs == 4);

@@ -69,7 +69,8 @@ std::vector<Scales> fp32_scales(const Stored& stored, int64_t k, bool beside_fp8
         for (Scales& line : out) line.least = line.largest = decode[decode.size() > 1 ? stored.operand.matrix : 0];
     }
     if (is_mx(stored.spec) && beside_fp8) {
-        const auto references = oracle::guarded_references(stored.spec, stored.part.scales, stored.placement, stored.operand.lines, k);
+        const auto references =
+            oracle::guarded_references(stored.spec, stored.part.scales, stored.placement, stored.operand.lines, k);
         for (size_t i = 0; i < out.size(); ++i) out[i].least = out[i].largest = std::ldexp(1.0, references[i] - 127);
     }
     if (!is_fp8(stored.spec)) return out;
@@ -191,7 +192,8 @@ void add_guarded(const Problem& problem, const Piece& piece, std::vector<Element
     add_guarded_roundings(sums, references(a), references(b), piece.k);
 }
 
-// Takes the promise from elements whose sum may be infinite before alpha, beta and bias, or whose operands times alpha may be.
+// Takes the promise from elements whose sum may be infinite before alpha, beta and bias, or whose operands times alpha may
+// be.
 void require_sums(const Problem& problem, const Piece& piece, int32_t bound, std::vector<Element>& sums) {
     const double factor = oracle::class_factor(bound, piece.k);
     const double alpha = std::fabs(static_cast<double>(problem.call.alpha));
@@ -212,7 +214,8 @@ const std::vector<Element>& sums_of(const Problem& problem, const Piece& piece, 
     sums = product(piece.a, piece.b, piece.k);
     const bool f16 = problem.call.first.format == MXQ_FORMAT_F16 && problem.call.second.format == MXQ_FORMAT_F16;
     if (f16) add_aligned(sums, piece.a, piece.b, piece.k);
-    if (bound == MXQ_BOUND_FP8_TENSOR_CORES || bound == MXQ_BOUND_BLACKWELL_TENSOR_CORES) require_scales(problem, piece, sums);
+    if (bound == MXQ_BOUND_FP8_TENSOR_CORES || bound == MXQ_BOUND_BLACKWELL_TENSOR_CORES)
+        require_scales(problem, piece, sums);
     if (bound == MXQ_BOUND_REBASED) add_rebase(problem, piece, sums);
     if (bound == MXQ_BOUND_REBASED_GUARDED) {
         if (is_fp8(problem.tensors[0].spec)) require_scales(problem, piece, sums);  // before they have errors

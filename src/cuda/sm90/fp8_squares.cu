@@ -1,13 +1,13 @@
-// The kernel of wgmma_fp8_sm90 for weights with one scale for 128 x 128 codes, where a BF16 D takes boxes of the sums alone. A
-// cluster of two CTAs takes two tiles of 256 x 128 side by side, which share A:
+// The kernel of wgmma_fp8_sm90 for weights with one scale for 128 x 128 codes, where a BF16 D takes boxes of the sums alone.
+// A cluster of two CTAs takes two tiles of 256 x 128 side by side, which share A:
 //
 //     warp 0, one lane    loads a step of A and B, 128 codes of each row, and the scales of A for four steps
 //     warp 1              finds tiles, one ahead, and leaves the scales of B for the tile
 //     warps 4..7, 8..11   consumers: 64 rows of either half of the tile each
 //
-// A consumer multiplies a half, m64n128k128, adds its sums to its totals, and goes on with the other half. The tensor cores have
-// the other warpgroup's products meanwhile. Totals become elements of D under the first products of the next tile. A tile with
-// up to 128 rows has one half. Sums are those of fp8_consumers.cuh, bit for bit.
+// A consumer multiplies a half, m64n128k128, adds its sums to its totals, and goes on with the other half. The tensor cores
+// have the other warpgroup's products meanwhile. Totals become elements of D under the first products of the next tile. A
+// tile with up to 128 rows has one half. Sums are those of fp8_consumers.cuh, bit for bit.
 #include "cuda/sm90/fp8_squares.h"
 
 #include "cuda/sm90/copy.cuh"
@@ -44,9 +44,9 @@ static_assert(sizeof(Shared) <= 227 * 1024, "what a CTA may have");
 
 // ---- Finding tiles ---------------------------------------------------------------------------------------------------
 
-// Sets where the CTA's tile of the cluster's turn `index` lies in a product of so many rows, whose first is row `row` of A and
-// `d_row` of D. Turns go through bands of columns (TileBands counts pairs of tiles), so that the rows of B that clusters need at
-// a time stay in L2.
+// Sets where the CTA's tile of the cluster's turn `index` lies in a product of so many rows, whose first is row `row` of A
+// and `d_row` of D. Turns go through bands of columns (TileBands counts pairs of tiles), so that the rows of B that clusters
+// need at a time stay in L2.
 __device__ __forceinline__ void place_tile(const ProductArguments& args, uint32_t index, int64_t rows, int64_t padded,
                                            ProductTile& tile) {
     const uint32_t row_tiles = uint32_t((rows + kRows - 1) / kRows), width = args.bands.width(), of_band = row_tiles * width;
@@ -173,7 +173,8 @@ __device__ __forceinline__ void put_boxes(const float (&sums)[kSums], uint8_t (&
 }
 
 // Brings boxes of a warp's rows to D.
-__device__ __forceinline__ void store_boxes(const ProductArguments& args, const RowsOfWarp& of, const uint8_t (&boxes)[kBoxes][kBoxBytes]) {
+__device__ __forceinline__ void store_boxes(const ProductArguments& args, const RowsOfWarp& of,
+                                            const uint8_t (&boxes)[kBoxes][kBoxBytes]) {
     if (of.rows >= kWarpRows) {
         if (!elect_lane()) return;
 #pragma unroll
@@ -187,7 +188,8 @@ __device__ __forceinline__ void store_boxes(const ProductArguments& args, const 
     for (int i = int(read_thread() % 32); i < of.rows * units; i += 32) {
         const int row = i / units, unit = i % units;
         const uint8_t* const from = boxes[unit / 8] + row * kBoxPitch + (unit ^ row) % 8 * 16;
-        uint16_t* const to = static_cast<uint16_t*>(args.problem.d.data) + (of.d_row + row) * args.problem.d.row_stride + of.column + unit * 8;
+        uint16_t* const to = static_cast<uint16_t*>(args.problem.d.data) + (of.d_row + row) * args.problem.d.row_stride +
+                             of.column + unit * 8;
         if (unit * 8 < of.columns) *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
     }
 }
@@ -235,12 +237,14 @@ struct Consumer {
     }
     __device__ __forceinline__ float row_scale(int place, int row) const {
         float scale;
-        asm volatile("ld.shared.f32 %0, [%1];"
-                     : "=f"(scale)
-                     : "r"(scales_at + words * uint32_t(sizeof(shared.row_scales[0])) + uint32_t((row * kWordSteps + place) * 4)));
+        asm volatile(
+            "ld.shared.f32 %0, [%1];"
+            : "=f"(scale)
+            : "r"(scales_at + words * uint32_t(sizeof(shared.row_scales[0])) + uint32_t((row * kWordSteps + place) * 4)));
         return scale;
     }
-    // Multiplies half of a step and adds its sums. Under the first products of a tile the totals of the tile before are stored.
+    // Multiplies half of a step and adds its sums. Under the first products of a tile the totals of the tile before are
+    // stored.
     template <int half, bool begins>
     __device__ __forceinline__ void multiply_half(int place, float of_columns) {
         float part[kSums];
@@ -335,8 +339,12 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
     } else {
         take_registers<232>();
         const uint32_t warp = threadIdx.x / 32 - 4, row = warp * kWarpRows + threadIdx.x % 32 / 4;
-        Consumer consumer{args, shared, FirstTile(shared.stages[0].a + warp / 4 * kProductRows * kStepBytes),
-                          FirstTile(shared.stages[0].b), uint32_t(__cvta_generic_to_shared(shared.row_scales[0][row])), warp,
+        Consumer consumer{args,
+                          shared,
+                          FirstTile(shared.stages[0].a + warp / 4 * kProductRows * kStepBytes),
+                          FirstTile(shared.stages[0].b),
+                          uint32_t(__cvta_generic_to_shared(shared.row_scales[0][row])),
+                          warp,
                           address_in_cta(shared.free[0], threadIdx.x % kCluster)};
         consumer.run();
     }

@@ -1,6 +1,6 @@
-// wgmma_fp8_sm90: products on Hopper's FP8 tensor cores, dense or grouped, with a number for every 128 codes of a line and one
-// for the line. MX operands come from a pass that moves their codes (move_operands.h); FP8, and MX with a scale for a line, are
-// read where they are, where the copy engine can. A of FP8 goes with B of FP8 or MX.
+// wgmma_fp8_sm90: products on Hopper's FP8 tensor cores, dense or grouped, with a number for every 128 codes of a line and
+// one for the line. MX operands come from a pass that moves their codes (move_operands.h); FP8, and MX with a scale for a
+// line, are read where they are, where the copy engine can. A of FP8 goes with B of FP8 or MX.
 //
 // A block of 384 threads stays on its SM and takes tiles of 128 x 192 of D (fp8_tiles.cuh):
 //
@@ -12,9 +12,9 @@
 //
 // Totals that D takes as they are become elements of D under the first product of the next tile.
 //
-// FP8 tensor cores keep 14 bits of a sum, hence the totals in fp32 every 128 codes. Where columns of a step have references of
-// their own (numerics/rebase_guard.h), or scales, an element takes two operations instead of one. A step whose blocks of 32 have
-// references of their own is added up every 32 codes: exact, and slow.
+// FP8 tensor cores keep 14 bits of a sum, hence the totals in fp32 every 128 codes. Where columns of a step have references
+// of their own (numerics/rebase_guard.h), or scales, an element takes two operations instead of one. A step whose blocks of
+// 32 have references of their own is added up every 32 codes: exact, and slow.
 //
 // A step is 40 KB from L2 and 128 x 192 x 128 products: 768 cycles of the tensor cores.
 #include "cuda/device.h"
@@ -58,10 +58,11 @@ constexpr KernelEntry<Key, ProductArguments> entry() {
 }
 
 constexpr KernelEntry<Key, ProductArguments> kernels[] = {
-    entry<E4M3, E4M3, Columns::Marked>(), entry<E5M2, E4M3, Columns::Marked>(), entry<E4M3, E5M2, Columns::Marked>(),
-    entry<E5M2, E5M2, Columns::Marked>(), entry<E4M3, E4M3, Columns::MarkedAlone>(), entry<E4M3, E4M3, Columns::Pieces>(), entry<E5M2, E4M3, Columns::Pieces>(),
-    entry<E4M3, E5M2, Columns::Pieces>(), entry<E5M2, E5M2, Columns::Pieces>(), entry<E4M3, E4M3, Columns::Each>(),
-    entry<E5M2, E4M3, Columns::Each>(),   entry<E4M3, E5M2, Columns::Each>(),   entry<E5M2, E5M2, Columns::Each>(),
+    entry<E4M3, E4M3, Columns::Marked>(), entry<E5M2, E4M3, Columns::Marked>(),      entry<E4M3, E5M2, Columns::Marked>(),
+    entry<E5M2, E5M2, Columns::Marked>(), entry<E4M3, E4M3, Columns::MarkedAlone>(), entry<E4M3, E4M3, Columns::Pieces>(),
+    entry<E5M2, E4M3, Columns::Pieces>(), entry<E4M3, E5M2, Columns::Pieces>(),      entry<E5M2, E5M2, Columns::Pieces>(),
+    entry<E4M3, E4M3, Columns::Each>(),   entry<E5M2, E4M3, Columns::Each>(),        entry<E4M3, E5M2, Columns::Each>(),
+    entry<E5M2, E5M2, Columns::Each>(),
 };
 
 // Hands out a workspace whose address is not known yet.
@@ -79,7 +80,8 @@ struct MovedAt {
     uint64_t codes, words, factors, marks;
 };
 
-// Describes an operand, which the pass moves or the product reads where it is. Of one that stays the pass may still write words.
+// Describes an operand, which the pass moves or the product reads where it is. Of one that stays the pass may still write
+// words.
 struct PlannedOperand {
     MoveCall call;
     bool stays, passed;
@@ -101,7 +103,8 @@ MovedAt place(const MoveCall& call, Offsets& workspace) {
 }
 
 // Returns how the copy engine sees lines of so many codes.
-TileMap tile_map(const MoveCall& call, const uint8_t* codes, int64_t length, int64_t line_bytes, int rank, int32_t box_lines) {
+TileMap tile_map(const MoveCall& call, const uint8_t* codes, int64_t length, int64_t line_bytes, int rank,
+                 int32_t box_lines) {
     const int64_t lines = rank == 3 ? call.from.lines : call.lines();
     return {codes,
             CU_TENSOR_MAP_DATA_TYPE_UINT8,
@@ -123,8 +126,8 @@ TileMap map_of_moved(const MoveCall& call, int rank, int32_t box_lines) {
 // The ranks of the maps: lines of A lie one after the other, and B has a matrix for each group.
 constexpr int kRankA = 2, kRankB = 3;
 
-// Codes of FP8, and of MX with a scale for a line, stay where they are if the copy engine can read them there; so do those of MX
-// whose references are their scales, if no group begins between them.
+// Codes of FP8, and of MX with a scale for a line, stay where they are if the copy engine can read them there; so do those
+// of MX whose references are their scales, if no group begins between them.
 PlannedOperand plan_operand(const GemmProblem& p, Side side) {
     const bool is_b = side == Side::B;
     MoveCall call = move_call(p, side, is_b);
@@ -143,8 +146,8 @@ Plan plan_of(const GemmProblem& p) {
     return plan;
 }
 
-// Returns an operand's call with its places in the workspace; those without bytes are NULL. Who plans may not know yet where the
-// operand's codes are.
+// Returns an operand's call with its places in the workspace; those without bytes are NULL. Who plans may not know yet where
+// the operand's codes are.
 MoveCall placed(const PlannedOperand& planned, const GemmOperand& operand, void* workspace) {
     MoveCall out = planned.call;
     out.from.codes = operand.codes;
@@ -247,8 +250,10 @@ SideView view_of_scales(const MoveCall& call) {
     const ScaleLayout& layout = call.from.layout;
     if (has_scales_of_128(call.from)) return view_of_scales_of_128(call.from);
     SideView view{};
-    if (call.from.scale_type == ScaleType::E8M0) view.bytes = call.from.scales;
-    else view.factors = reinterpret_cast<const float*>(call.from.scales);
+    if (call.from.scale_type == ScaleType::E8M0)
+        view.bytes = call.from.scales;
+    else
+        view.factors = reinterpret_cast<const float*>(call.from.scales);
     if (layout.swizzled) view.tile_bytes = layout.tile_row_scales();
     view.factor_stride = layout.line_stride;
     view.factor_group_stride = call.grouping == Grouping::None ? layout.matrix_scales : layout.group_index_stride;
@@ -266,7 +271,8 @@ SideView view_of(const MoveCall& call) {
     view.step_stride = 1;
     view.factors = call.factors;
     view.factor_stride = 1;
-    view.factor_group_stride = call.grouping == Grouping::Rows ? 0 : call.from.lines;  // groups of rows are lines of their own
+    view.factor_group_stride =
+        call.grouping == Grouping::Rows ? 0 : call.from.lines;  // groups of rows are lines of their own
     return view;
 }
 
@@ -299,9 +305,9 @@ ProductArguments arguments_of(const GemmProblem& p, const Plan& plan, const Move
 // steps, and a D that takes boxes of the sums alone.
 bool serves_squares(const GemmProblem& p, const Plan& plan, const ProductArguments& args) {
     const int64_t steps = ceil_div(p.k, int64_t(kStepBytes));
-    return plan.a.stays && plan.b.stays && p.a.element == Element::E4M3 && p.b.element == Element::E4M3 && has_scales_of_128(p.a) &&
-           has_scales_of_128(p.b) && p.b.layout.tile_rows == kBlock128 && args.a.boxed && args.late &&
-           p.d.format == MXQ_FORMAT_BF16 && steps % kStages == 0 && steps <= squares::kMostTileSteps;
+    return plan.a.stays && plan.b.stays && p.a.element == Element::E4M3 && p.b.element == Element::E4M3 &&
+           has_scales_of_128(p.a) && has_scales_of_128(p.b) && p.b.layout.tile_rows == kBlock128 && args.a.boxed &&
+           args.late && p.d.format == MXQ_FORMAT_BF16 && steps % kStages == 0 && steps <= squares::kMostTileSteps;
 }
 
 void run_squares(const Context& context, const GemmProblem& p, const MoveCall& a, const MoveCall& b, void* stream,
@@ -313,11 +319,12 @@ void run_squares(const Context& context, const GemmProblem& p, const MoveCall& a
     args.bands = {pairs, uint32_t(ceil_div(int64_t(pairs), int64_t(kMostBandPairs)))};
     args.units.of_pair = 2 * pairs, args.units.of_last = pairs;  // of rows of tiles
     args.units.tile_rows_log2 = uint32_t(log2_of(kRows));
-    const int64_t rows = p.grouping == Grouping::Rows ? group_tiles_bound({p.groups, p.group_rows}, kRows) : ceil_div(p.m, int64_t(kRows));
+    const int64_t rows =
+        p.grouping == Grouping::Rows ? group_tiles_bound({p.groups, p.group_rows}, kRows) : ceil_div(p.m, int64_t(kRows));
     const unsigned clusters = clusters_for(p, double(rows) * pairs, context.cuda->multiprocessors);
     void* pointers[] = {&args};
-    launch_kernel(context, reinterpret_cast<const void*>(multiply), "wgmma_fp8_sm90", dim3(clusters * kCluster), dim3(kThreads), kSharedBytes,
-                  stream, pointers);
+    launch_kernel(context, reinterpret_cast<const void*>(multiply), "wgmma_fp8_sm90", dim3(clusters * kCluster),
+                  dim3(kThreads), kSharedBytes, stream, pointers);
 }
 
 void run(const Context& context, const GemmProblem& p, const Launch& call) {
@@ -350,11 +357,7 @@ bool keeps_rows(const GemmProblem& p) { return p.a.scale_type == ScaleType::F32;
 
 }  // namespace
 
-const GemmImplementation wgmma_fp8_sm90{.name = "wgmma_fp8_sm90",
-                                        .run = run,
-                                        .load = load,
-                                        .bound = bound,
-                                        .prepare = prepare,
-                                        .keeps_rows = keeps_rows};
+const GemmImplementation wgmma_fp8_sm90{
+    .name = "wgmma_fp8_sm90", .run = run, .load = load, .bound = bound, .prepare = prepare, .keeps_rows = keeps_rows};
 
 }  // namespace mxq::cuda
