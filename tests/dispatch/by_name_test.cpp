@@ -1,5 +1,6 @@
-// Every implementation of every verb, asked for by its name, on every device: what it writes is what the CPU writes, and none
-// is left out but for want of the device. A plan names a class of bound where it is a product's, and none where it is not.
+// Every implementation of every verb, asked for by its name, on every device: what it writes is what the CPU writes, and
+// none is left out but for want of the device. A plan names a class of bound where it is a product's, and none where it is
+// not.
 #include "problems.h"
 
 #include "dispatch/choice.h"
@@ -83,9 +84,7 @@ MXQ_EACH_DEVICE("dispatch: every implementation of the other conversions by its 
 MXQ_EACH_DEVICE("dispatch: every implementation of activate and its gradient by its name") {
     CHECK(try_verbs(device, problems::of_activations()) == 2);
 }
-MXQ_EACH_DEVICE("dispatch: every implementation of gemm by its name") {
-    CHECK(try_verbs(device, problems::of_gemm()) == 1);
-}
+MXQ_EACH_DEVICE("dispatch: every implementation of gemm by its name") { CHECK(try_verbs(device, problems::of_gemm()) == 1); }
 MXQ_EACH_DEVICE("dispatch: every implementation of grouped_gemm by its name") {
     CHECK(try_verbs(device, problems::of_grouped_gemm()) == 1);
 }

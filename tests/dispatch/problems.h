@@ -1,7 +1,7 @@
 // One problem for each way through each verb, and all that a call of it needs on a device. Each implementation takes some.
 //
-// Products multiply small integers that every format holds exactly, under scales that are powers of two: whatever the order of
-// the sums, nothing is rounded before D, so that products too have one right answer in bits.
+// Products multiply small integers that every format holds exactly, under scales that are powers of two: whatever the order
+// of the sums, nothing is rounded before D, so that products too have one right answer in bits.
 #ifndef MXQ_TESTS_DISPATCH_PROBLEMS_H
 #define MXQ_TESTS_DISPATCH_PROBLEMS_H
 
