@@ -108,6 +108,10 @@ run() { # tool verb implementation
     if [ "$code" = 0 ] && grep -q 'passed, 0 failed' "$log" && [ "$(said_runs "$3")" -gt 0 ]; then
         echo "pass  $1 $2:$3, $(said_runs "$3") runs ($((SECONDS - begin)) s)"
         passed=$((passed + 1))
+    elif [[ $3 = cublaslt* ]] && grep -q 'Internal Sanitizer Error' "$log"; then
+        # racecheck of CUDA 13.0 does not survive some kernels of cuBLASLt on an H200, though it is told to leave them alone.
+        echo "skip  $1 $2:$3: the tool fails in itself, in a kernel of cuBLASLt"
+        skipped=$((skipped + 1))
     else
         echo "FAIL  $1 $2:$3, exit code $code: $(grep -m 1 -E 'FAIL|no call that|no device|ERROR SUMMARY: [1-9]|hazard' "$log")"
         grep -m 12 '^=========' "$log" | sed 's/^/      /'
