@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <set>
 #include <string_view>
@@ -63,6 +64,7 @@ Result through(const char* name, Result (*real)(Parameters...), Arguments... arg
     const Result result = failing && !ends_something(name) ? failure<Result> : real(arguments...);
     fault::armed = was_armed;
     fault::live = live_before;
+    errno = EIO;  // as system calls of a driver may leave it
     return failing ? failure<Result> : result;
 }
 

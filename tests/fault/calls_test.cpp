@@ -6,8 +6,8 @@
 #include "allocations.h"
 #include "calls.h"
 
+#include "../abi/caller.h"
 #include "../dispatch/problems.h"
-#include "../every_function.h"
 #include "../paths.h"
 
 #include <malloc.h>
@@ -492,6 +492,10 @@ TEST_CASE("calls fail: every exported function", "[cuda]") {
     std::set<std::string> called;
     Tally tally;
     for (const testing::Function& function : every.functions()) {
+        INFO(function.name);
+        const State before;
+        CHECK(testing::changed_by(function) == "");
+        CHECK(left_since(before) == "");
         fail_each_call({function.name, [] { cudaDeviceSynchronize(); }, function.call,
                         [&] {
                             cudaDeviceSynchronize();
