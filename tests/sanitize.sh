@@ -2,7 +2,7 @@
 # ./tests/sanitize.sh address|thread [--part I/N] [--seconds S] [--jobs J] [build-dir] [more arguments of cmake]
 # Builds the CPU backend and its tests with AddressSanitizer (which looks for leaks, too) and UndefinedBehaviorSanitizer, or with
 # ThreadSanitizer, and runs the whole suite: every case of the test programs, 1,000 cycles of every function and handle, the
-# search, and the stored inputs of fuzzing. A program that takes longer than its time fails.
+# search, and the stored inputs of fuzzing; with ThreadSanitizer what has threads. A program that takes longer than its time fails.
 #   --part I/N     the I-th of N parts of the cases; the search draws by another seed in each
 #   --seconds S    the most that each program may take; default: 1800
 #   --jobs J       for the build; default: one for each core
