@@ -70,22 +70,29 @@ std::shared_ptr<T> object(mxq_status (*create)(T**), void (*destroy)(T*)) {
         return MXQ_STATUS_OK;                \
     })
 
+Allocator host_allocator() {
+    constexpr auto alignment = std::align_val_t(256);
+    return {[](size_t bytes) { return ::operator new(bytes, alignment); },
+            [](void* memory) { ::operator delete(memory, alignment); }};
+}
+
+// Memory begins at a multiple of 256, and a gap of 512 bytes follows.
 template <class T>
 T* EveryFunction::memory_of(size_t count, T value) {
-    blocks_.emplace_back((count * sizeof(T) + 7) / 8 + 64);
-    auto first = reinterpret_cast<uintptr_t>(blocks_.back().data());
-    first = (first + 255) / 256 * 256;
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address in the block.
-    T* const memory = reinterpret_cast<T*>(first);
-    std::fill(memory, memory + count, value);
-    return memory;
+    const size_t bytes = count * sizeof(T) + 512;
+    void* const memory = allocator_.allocate(bytes);
+    blocks_.push_back({{memory, allocator_.release}, bytes});
+    std::memset(memory, 0, bytes);
+    T* const first = static_cast<T*>(memory);
+    std::fill(first, first + count, value);
+    return first;
 }
 
 Bytes EveryFunction::memory() const {
     Bytes all;
-    for (const auto& block : blocks_) {
-        const auto* const first = reinterpret_cast<const uint8_t*>(block.data());
-        all.insert(all.end(), first, first + block.size() * 8);
+    for (const Block& block : blocks_) {
+        const auto* const first = static_cast<const uint8_t*>(block.memory.get());
+        all.insert(all.end(), first, first + block.bytes);
     }
     return all;
 }
@@ -125,7 +132,7 @@ std::vector<std::string> EveryFunction::declared() {
     return {names.begin(), names.end()};
 }
 
-EveryFunction::EveryFunction(mxq_context* context) : context_(context) {
+EveryFunction::EveryFunction(mxq_context* context, Allocator allocator) : context_(context), allocator_(allocator) {
     add_verbs();
     add_creators();
     add_questions();
@@ -143,9 +150,13 @@ EveryFunction::EveryFunction(mxq_context* context) : context_(context) {
 template <class Run, class Query, class Options, class... Arguments>
 void EveryFunction::verb(const char* name, Run run, Query query, Options options, Arguments... arguments) {
     mxq_context* const context = context_;
-    add(name, [=] { return run(context, options, arguments..., nullptr, 0, nullptr); });
-    functions_.back().is_verb = true;
     const auto ask = [=](mxq_plan** plan) { return query(context, options, arguments..., plan); };
+    Plan plan;
+    ok(ask(plan.out()));
+    const uint64_t bytes = mxq_plan_workspace_bytes(plan);
+    void* const workspace = bytes ? memory_of<uint8_t>(bytes) : nullptr;
+    add(name, [=] { return run(context, options, arguments..., workspace, bytes, nullptr); });
+    functions_.back().is_verb = true;
     functions_.push_back({std::string(name) + "_query", made<mxq_plan>(ask, mxq_plan_destroy)});
 }
 

@@ -16,9 +16,16 @@ struct Function {
     bool is_verb = false;
 };
 
+// Where the memory of the calls comes from: such as both the host and the context's device reach.
+struct Allocator {
+    void* (*allocate)(size_t bytes);
+    void (*release)(void* memory);
+};
+Allocator host_allocator();
+
 class EveryFunction {
 public:
-    explicit EveryFunction(mxq_context* context);
+    explicit EveryFunction(mxq_context* context, Allocator allocator = host_allocator());
 
     // In the order in which they must run: a verb reads what one before it wrote.
     const std::vector<Function>& functions() const { return functions_; }
@@ -51,7 +58,12 @@ private:
 
     mxq_context* context_;
     std::vector<Function> functions_;
-    std::list<std::vector<uint64_t>> blocks_;
+    Allocator allocator_;
+    struct Block {
+        std::unique_ptr<void, void (*)(void*)> memory;
+        size_t bytes;
+    };
+    std::list<Block> blocks_;
     std::list<Tensor> tensors_;
     std::list<Handle<mxq_routing, mxq_routing_destroy>> routings_;
 };

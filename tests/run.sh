@@ -141,13 +141,16 @@ MXQ_BUILD_DIR=$build start search ./tests/search/run.sh
 start fuzz "$build/tests/fuzz/mxq_fuzz_replay" tests/fuzz/corpus --random 1000
 start_shards mxq_tests
 start_shards mxq_unit_tests
-for name in mxq_fault_test mxq_unload_test mxq_copies_test mxq_graph_test mxq_cuda_error_test; do
+of_cuda=''
+[ -x "$build/tests/mxq_played_calls_test" ] && of_cuda='mxq_calls_test mxq_played_calls_test'
+for name in mxq_fault_test $of_cuda mxq_unload_test mxq_copies_test mxq_graph_test mxq_cuda_error_test; do
     start "$name" "$build/tests/$name" ${MXQ_SLOWEST:+-d yes}
 done
 start tools ./tests/tools/run.sh "$build"
 start bindings ./tests/bindings/run.sh "$build"
 start packages ./tests/packages/run.sh "$build"
 start hardening ./tests/hardening/run.sh "$build"
+start loader ./tests/loader/run.sh "$build"
 start pages ./tests/pages/run.sh "$build"
 [ -x tests/bench/run.sh ] && start bench ./tests/bench/run.sh "$build"
 for name in decode arrived gpt_oss expert_layer training_step; do start "$name on cpu" example "$name"; done

@@ -5,6 +5,7 @@
 
 #include "api/guard.h"
 #include "api/verb.h"
+#include "cpu/given_numbers.h"
 
 using namespace mxq;
 
@@ -77,10 +78,17 @@ uint64_t workspace_bytes_of(const Context& context, const Layer& layer, const mx
     return context.is_cpu() ? 0 : layer.bytes() + steps.workspace_bytes;
 }
 
-// Refuses missing and overlapping buffers of all steps, before the first writes anything.
+// Refuses numbers of weights that only a CPU reads. The other operands are made by the steps.
+template <class Problem>
+void require_weights(const Context&, const Problem&) {}
+void require_weights(const Context& context, const GemmProblem& p) {
+    if (context.is_cpu() && !writes_nothing(p)) cpu::require_decodable(p.b, {}, "b");
+}
+
+// Refuses missing and overlapping buffers and wrong numbers of all steps, before the first writes anything.
 void validate_steps(const Context& context, const Layer& layer) {
     for_each_step(context, layer, [&](const auto& verb, const char* what, const Tensors&, const auto& validate) {
-        name_step(verb.name, what, [&] { validate(Check::Prepare); });
+        name_step(verb.name, what, [&] { require_weights(context, validate(Check::Prepare)); });
     });
 }
 

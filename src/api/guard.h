@@ -1,7 +1,8 @@
 // Turns exceptions into a status and a message: every exported function that can fail is guard("its name", [&] { ... }).
 // All of it runs in the default floating-point environment, and leaves the caller's as it was, flags of exceptions too: a
-// caller that traps on them gets no SIGFPE.
+// caller that traps on them gets no SIGFPE. The caller's errno stays, too, whatever the system and the driver were asked.
 #pragma once
+#include <cerrno>
 #include <new>
 
 #include "core/error.h"
@@ -10,9 +11,21 @@
 
 namespace mxq {
 
+class KeptErrno {
+public:
+    KeptErrno() : before_(errno) {}
+    ~KeptErrno() { errno = before_; }
+    KeptErrno(const KeptErrno&) = delete;
+    KeptErrno& operator=(const KeptErrno&) = delete;
+
+private:
+    const int before_;
+};
+
 template <class Body>
 mxq_status guard(const char* function, const Body& body) noexcept {
     const FloatEnvironment environment;
+    const KeptErrno kept;
     try {
         body();
         return MXQ_STATUS_OK;

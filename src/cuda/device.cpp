@@ -49,6 +49,7 @@ Device::Device(int ordinal, const std::string& cublaslt_path) : ordinal_(ordinal
         const CurrentDevice current(*this);
         open_cublaslt(cublaslt_path);
     } catch (...) {
+        close_cublaslt();
         driver().primary_release(ordinal_);
         throw;
     }
@@ -75,12 +76,15 @@ void Device::open_cublaslt(const std::string& path) {
 }
 
 void Device::close_cublaslt() noexcept {
-    try {
-        const CurrentDevice current(*this);
+    const auto close = [&] {
         cublaslt.reset();
         if (heuristic_stream_) cudaStreamDestroy(heuristic_stream_);
-    } catch (const Error&) {
-        // CUDA has shut down already, as it does at the end of a process.
+    };
+    try {
+        const CurrentDevice current(*this);
+        close();
+    } catch (...) {
+        close();  // the driver refuses; or CUDA has shut down, as it does at the end of a process, and refuses what follows too
     }
 }
 
@@ -136,23 +140,38 @@ Reason needs_cuda(const Context& context) {
     return context.is_cuda() ? "" : "needs a CUDA context, found a CPU one";
 }
 
+namespace {
+
+// Names the kernel as the linker does, where CUDA tells its name.
+void check_kernel(cudaError_t status, const char* what, const void* kernel) {
+    if (status == cudaSuccess) return;
+    const char* name = nullptr;
+    const bool is_named = cudaFuncGetName(&name, kernel) == cudaSuccess && name;
+    check(status, format_text("%s a kernel (%s)", what, is_named ? name : "its name is unknown").c_str());
+}
+
+}  // namespace
+
 int load_kernel(const void* kernel, size_t shared_bytes) {
     cudaFuncAttributes attributes;
-    check(cudaFuncGetAttributes(&attributes, kernel), "loading a kernel");
+    check_kernel(cudaFuncGetAttributes(&attributes, kernel), "loading", kernel);
     if (shared_bytes > 0)
-        check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared_bytes)),
-              "reserving shared memory");
+        check_kernel(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared_bytes)),
+                     "reserving shared memory for", kernel);
     return attributes.ptxVersion;
 }
 
 namespace {
 
-// Returns whether work that is enqueued becomes part of a graph; true as well where CUDA cannot tell.
+// Returns whether work that is enqueued becomes part of a graph. True as well of the default stream while another stream is
+// captured, as CUDA does not tell then.
 bool is_capturing(const Context& context, void* stream) {
     const CurrentDevice current(*context.cuda);
     cudaStreamCaptureStatus status;
-    return cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status) != cudaSuccess ||
-           status != cudaStreamCaptureStatusNone;
+    const cudaError_t asked = cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status);
+    if (asked == cudaErrorStreamCaptureImplicit) return true;
+    check(asked, "cudaStreamIsCapturing");
+    return status != cudaStreamCaptureStatusNone;
 }
 
 }  // namespace

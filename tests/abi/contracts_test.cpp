@@ -1,57 +1,9 @@
 // Every exported function leaves the caller's floating-point environment, errno, locale and signal mask as they were, and runs
 // in many threads that share contexts.
-#include "../every_function.h"
+#include "caller.h"
 
-#include <cerrno>
-#include <cfenv>
-#include <clocale>
-#include <csignal>
 #include <set>
 #include <thread>
-
-#if defined(__SSE2__)
-#include <immintrin.h>
-#endif
-
-namespace {
-
-#if defined(__SSE2__)
-// Rounding up, flushed subnormals, subnormals read as 0, and a trap for each exception, none of which is flagged.
-constexpr unsigned odd_mode = 0x8040 | 0x4000;
-unsigned float_mode() { return _mm_getcsr(); }
-void set_float_mode(unsigned mode) { _mm_setcsr(mode); }
-#else
-constexpr unsigned odd_mode = FE_UPWARD;
-unsigned float_mode() { return static_cast<unsigned>(fegetround()); }
-void set_float_mode(unsigned mode) { fesetround(static_cast<int>(mode)); }
-#endif
-
-// Returns what differs after a call, or "".
-std::string changed_by(const testing::Function& function) {
-    const unsigned mode = float_mode();
-    const int rounding = fegetround();
-    const std::string locale = std::setlocale(LC_ALL, nullptr);
-    sigset_t signals_before, signals_after;
-    pthread_sigmask(SIG_SETMASK, nullptr, &signals_before);
-    fesetround(FE_UPWARD);
-    set_float_mode(odd_mode);
-    errno = 12345;
-    const mxq_status status = function.call();
-    const int after = errno;
-    const bool kept = float_mode() == odd_mode && fegetround() == FE_UPWARD;
-    set_float_mode(mode);
-    fesetround(rounding);
-    pthread_sigmask(SIG_SETMASK, nullptr, &signals_after);
-    if (status != MXQ_STATUS_OK) return "it fails: " + std::string(mxq_last_error());
-    if (!kept) return "the floating-point environment";
-    if (after != 12345) return "errno, which is " + std::to_string(after);
-    if (std::setlocale(LC_ALL, nullptr) != locale) return "the locale";
-    for (int signal = 1; signal < 32; ++signal)
-        if (sigismember(&signals_before, signal) != sigismember(&signals_after, signal)) return "the signal mask";
-    return "";
-}
-
-}  // namespace
 
 TEST_CASE("contracts: no function changes the caller's floating-point environment, errno, locale or signal mask", "[cpu]") {
     std::set<std::string> called;
@@ -60,7 +12,7 @@ TEST_CASE("contracts: no function changes the caller's floating-point environmen
         testing::EveryFunction every(context);
         for (const testing::Function& function : every.functions()) {
             INFO(function.name);
-            CHECK(changed_by(function) == "");
+            CHECK(testing::changed_by(function) == "");
             called.insert(function.name);
         }
     }
@@ -71,7 +23,7 @@ TEST_CASE("contracts: a refused call changes none of these either", "[cpu]") {
     int refused = 0;
     const auto check = [&](const char* name, const std::function<mxq_status()>& call) {
         INFO(name);
-        CHECK(changed_by({name, [&] { return call() == MXQ_STATUS_OK ? MXQ_STATUS_INTERNAL_ERROR : MXQ_STATUS_OK; }}) == "");
+        CHECK(testing::changed_by({name, [&] { return call() == MXQ_STATUS_OK ? MXQ_STATUS_INTERNAL_ERROR : MXQ_STATUS_OK; }}) == "");
         ++refused;
     };
     testing::Context context;

@@ -36,7 +36,8 @@ Buffer make_ends(Scene& scene, int64_t rows) {
     int64_t end = 0;
     for (int32_t g = 0; g < scene.groups; ++g) {
         const uint8_t step = scene.in.byte();
-        end = end < 0 || end > rows ? rows : end + step % 40;
+        // Without signs, since `rows` may be the largest number that there is.
+        end = end < 0 || end > rows ? rows : static_cast<int64_t>(static_cast<uint64_t>(end) + step % 40);
         if (step < 200 && end > rows) end = rows;
         if (step > 252) end = scene.in.wild();
         if (step % 8 == 7 && g + 1 == scene.groups) end = rows;

@@ -1,107 +1,10 @@
-// Every implementation of every verb, asked for by its name, on every device: what it writes is what the CPU writes, and none
-// is left out but for want of the device. A plan names a class of bound where it is a product's, and none where it is not.
-//
-// Products multiply small integers that every format holds exactly, under scales that are powers of two: whatever the order of
-// the sums, nothing is rounded before D, so that products too have one right answer in bits.
-#include "../formats.h"
-#include "../verbs/routing.h"
-#include "dispatch/choice.h"
+#include "problems.h"
 
-#include <functional>
-#include <set>
-
-using testing::Buffer;
-using testing::Bytes;
-using testing::ok;
+namespace problems {
 
 namespace {
 
 constexpr int32_t both_parts = MXQ_PART_ROWWISE | MXQ_PART_COLUMNWISE;
-const oracle::Groups groups{{40, 40, 127, 150}};
-const int32_t host_ends[] = {40, 40, 127, 150};
-
-// All that one call needs on a device.
-struct Scene {
-    explicit Scene(testing::Device& device) : device(device) { ok(mxq_quantize_options_create(bare.out())); }
-
-    mxq_quantize_options* options() const { return of_format ? static_cast<mxq_quantize_options*>(*of_format) : bare; }
-    Buffer& keep(const Bytes& content) { return *inputs.emplace_back(std::make_unique<Buffer>(device, content)); }
-
-    // Tensors with their buffers. `group_of`: has the groups, with this rowwise alignment; 0: has none.
-    testing::Tensor plain_in(int32_t format, testing::Dims dims, const Bytes& content, int64_t group_of = 0) {
-        auto tensor = grouped(testing::make_tensor(format, dims), group_of);
-        const Buffer& data = keep(content);
-        ok(mxq_tensor_set_data(tensor, data.data(), data.bytes()));
-        return tensor;
-    }
-    testing::Tensor plain_out(int32_t format, testing::Dims dims, int64_t group_of = 0) {
-        auto tensor = grouped(testing::make_tensor(format, dims), group_of);
-        uint64_t bytes = 0;
-        ok(mxq_tensor_required_bytes(tensor, MXQ_PART_ROWWISE, &bytes, nullptr));
-        data = std::make_unique<Buffer>(device, static_cast<size_t>(bytes));
-        ok(mxq_tensor_set_data(tensor, data->data(), data->bytes()));
-        return tensor;
-    }
-    testing::Tensor quantized_in(const oracle::Spec& spec, testing::Dims dims, bool swizzled,
-                                 const std::map<int32_t, oracle::Part>& content, int64_t group_of = 0) {
-        auto tensor = grouped(testing::make_tensor(spec, dims, swizzled), group_of);
-        for (const auto& [part, stored] : content)
-            parts_in.push_back(std::make_unique<testing::InputPart>(device, tensor, spec, part, stored));
-        return tensor;
-    }
-    testing::Tensor quantized_out(const oracle::Spec& spec, testing::Dims dims, bool swizzled, int32_t parts, bool with_amax,
-                                  int64_t group_of = 0) {
-        auto tensor = grouped(testing::make_tensor(spec, dims, swizzled), group_of);
-        for (int32_t part : {MXQ_PART_ROWWISE, MXQ_PART_COLUMNWISE})
-            if (parts & part)
-                parts_out.push_back(std::make_unique<testing::OutputPart>(device, tensor, spec, part, with_amax));
-        return tensor;
-    }
-
-    Bytes written() const {
-        Bytes all = data ? data->read() : Bytes{};
-        for (const auto& part : parts_out) {
-            Bytes bytes = part->bytes();
-            all.insert(all.end(), bytes.begin(), bytes.end());
-        }
-        if (routing) {
-            const Bytes bytes = routing->written();
-            all.insert(all.end(), bytes.begin(), bytes.end());
-        }
-        return all;
-    }
-
-    testing::Device& device;
-    testing::Tensor in, second, out;  // second: B of a product
-    std::unique_ptr<testing::Options> of_format;
-    std::unique_ptr<testing::DeviceRouting> routing;
-
-private:
-    testing::Tensor grouped(testing::Tensor tensor, int64_t alignment) {
-        if (!alignment) return tensor;
-        if (!ends) ends = std::make_unique<testing::DeviceEnds>(device, groups.ends);
-        ends->set(tensor, {groups.ends, alignment});
-        ok(mxq_tensor_set_host_ends(tensor, host_ends, sizeof host_ends));
-        return tensor;
-    }
-
-    testing::QuantizeOptions bare;
-    std::unique_ptr<testing::DeviceEnds> ends;
-    std::vector<std::unique_ptr<Buffer>> inputs;
-    std::vector<std::unique_ptr<testing::InputPart>> parts_in;
-    std::vector<std::unique_ptr<testing::OutputPart>> parts_out;
-    std::unique_ptr<Buffer> data;
-};
-
-// One call: how to set it up on a device, and how to make it with an implementation's name.
-struct Problem {
-    std::string text;
-    std::function<void(Scene&)> set_up;
-    std::function<mxq_status(Scene&, const std::string&, mxq_plan**)> query;
-    std::function<mxq_status(Scene&, const std::string&, void*, uint64_t)> run;
-    bool is_product = false;
-};
-using Problems = std::map<std::string, std::vector<Problem>>;  // by verb
 
 Problem conversion(const std::string& text, testing::Verb verb, testing::Query query, std::function<void(Scene&)> set_up) {
     auto named = [](Scene& scene, const std::string& name) {
@@ -126,29 +29,6 @@ Problem product(const std::string& text, bool grouped, int32_t a, int32_t b, std
                 return (grouped ? mxq_grouped_gemm : mxq_gemm)(s.device.context, options, s.in, s.second, s.out, workspace, bytes, nullptr);
             },
             true};
-}
-
-// Returns why the implementation of this name does not take a problem that is set up; nothing where it takes it.
-std::optional<std::string> reason_to_decline(Scene& scene, const Problem& problem, const std::string& name) {
-    testing::Plan plan;
-    const mxq_status status = problem.query(scene, name, plan.out());
-    if (status == MXQ_STATUS_UNSUPPORTED) return mxq_last_error();
-    ok(status);
-    return std::nullopt;
-}
-
-// Returns what the implementation of this name writes.
-Bytes result(testing::Device& device, const Problem& problem, const std::string& name) {
-    Scene scene(device);
-    problem.set_up(scene);
-    testing::Plan plan;
-    ok(problem.query(scene, name, plan.out()));
-    if (mxq_plan_implementation(plan) != name) throw std::runtime_error("another implementation than " + name);
-    if ((mxq_plan_bound(plan) != MXQ_BOUND_NONE) != problem.is_product) throw std::runtime_error("the wrong class of bound from " + name);
-    Buffer workspace(device, static_cast<size_t>(mxq_plan_workspace_bytes(plan)));
-    ok(problem.run(scene, name, workspace.bytes() ? workspace.data() : nullptr, workspace.bytes()));
-    workspace.read();
-    return scene.written();
 }
 
 // ---- Conversions ---------------------------------------------------------------------------------------------------------
@@ -562,86 +442,34 @@ Problems products(AddProducts add, AddProducts add_across) {
     return problems;
 }
 
-bool is_of_device(const std::string& reason) {
-    for (const char* word : {"CUDA context", "CPU context", "without CUDA", "sm_", "compute capability", "needs cuBLASLt",
-                             "needs a cuBLASLt", "needs libcublasLt"})
-        if (reason.find(word) != std::string::npos) return true;
-    return false;
-}
-
-struct Tried {
-    int64_t ran = 0, declined = 0;
-    bool lacks_device = false;  // declined something for want of the device
-};
-
-// Tries each problem with each implementation. One set-up of a problem serves all queries; each run has its own.
-std::vector<Tried> try_all(testing::Device& device, const std::vector<Problem>& problems,
-                           const std::vector<std::string>& names) {
-    std::vector<Tried> tried(names.size());
-    for (const Problem& problem : problems) {
-        Scene asked(device);
-        problem.set_up(asked);
-        std::optional<Bytes> by_cpu;
-        for (size_t i = 0; i < names.size(); ++i) {
-            if (const auto reason = reason_to_decline(asked, problem, names[i])) {
-                ++tried[i].declined;
-                tried[i].lacks_device |= is_of_device(*reason);
-                continue;
-            }
-            if (!by_cpu) by_cpu = result(testing::cpu(), problem, "cpu");
-            const std::string text = testing::difference(result(device, problem, names[i]), *by_cpu);
-            if (!text.empty()) FAIL(names[i] << ", " << problem.text << ": " << text);
-            ++tried[i].ran;
-        }
-    }
-    return tried;
-}
-
-// Tries all implementations of the verbs that have problems here. Returns how many verbs these are.
-int try_verbs(testing::Device& device, const Problems& all) {
-    int verbs = 0;
-    for (const mxq::VerbNames& verb : mxq::verb_table()) {
-        const auto problems = all.find(verb.verb);
-        if (problems == all.end()) continue;
-        ++verbs;
-        const std::vector<std::string>& names = verb.implementations;
-        const std::vector<Tried> tried = try_all(device, problems->second, names);
-        int ran = 0;
-        for (size_t i = 0; i < names.size(); ++i) {
-            INFO(verb.verb << ":" << names[i]);
-            CHECK(tried[i].ran + tried[i].declined == static_cast<int64_t>(problems->second.size()));
-            CHECK((tried[i].ran > 0 || tried[i].lacks_device));
-            ran += tried[i].ran > 0;
-        }
-        INFO(verb.verb);
-        CHECK((device.is_cpu() ? ran == 1 : ran >= 1));
-    }
-    return verbs;
-}
-
-constexpr int other_verbs = 10;
-
 }  // namespace
 
-// Every implementation that can run here runs by its name, and writes what the CPU writes. A case for each verb that takes
-// long, so that shards share them.
-MXQ_EACH_DEVICE("dispatch: every implementation of quantize by its name") {
-    CHECK(try_verbs(device, conversions(add_quantize)) == 1);
-}
-MXQ_EACH_DEVICE("dispatch: every implementation of requantize by its name") {
-    CHECK(try_verbs(device, conversions(add_requantize)) == 1);
-}
-MXQ_EACH_DEVICE("dispatch: every implementation of the other conversions by its name") {
-    CHECK(try_verbs(device, other_conversions()) == other_verbs);
-}
-MXQ_EACH_DEVICE("dispatch: every implementation of activate and its gradient by its name") {
-    CHECK(try_verbs(device, activations()) == 2);
-}
-MXQ_EACH_DEVICE("dispatch: every implementation of gemm by its name") {
-    CHECK(try_verbs(device, products(add_gemm, add_gemm_across)) == 1);
-}
-MXQ_EACH_DEVICE("dispatch: every implementation of grouped_gemm by its name") {
-    CHECK(try_verbs(device, products(add_grouped_gemm, add_grouped_gemm_across)) == 1);
+std::optional<std::string> reason_to_decline(Scene& scene, const Problem& problem, const std::string& name) {
+    testing::Plan plan;
+    const mxq_status status = problem.query(scene, name, plan.out());
+    if (status == MXQ_STATUS_UNSUPPORTED) return mxq_last_error();
+    ok(status);
+    return std::nullopt;
 }
 
-TEST_CASE("dispatch: no verb is left out of the cases by name") { CHECK(mxq::verb_table().size() == 6 + other_verbs); }
+Bytes result(testing::Device& device, const Problem& problem, const std::string& name) {
+    Scene scene(device);
+    problem.set_up(scene);
+    testing::Plan plan;
+    ok(problem.query(scene, name, plan.out()));
+    if (mxq_plan_implementation(plan) != name) throw std::runtime_error("another implementation than " + name);
+    if ((mxq_plan_bound(plan) != MXQ_BOUND_NONE) != problem.is_product) throw std::runtime_error("the wrong class of bound from " + name);
+    Buffer workspace(device, static_cast<size_t>(mxq_plan_workspace_bytes(plan)));
+    ok(problem.run(scene, name, workspace.bytes() ? workspace.data() : nullptr, workspace.bytes()));
+    workspace.read();
+    return scene.written();
+}
+
+Problems of_quantize() { return conversions(add_quantize); }
+Problems of_requantize() { return conversions(add_requantize); }
+Problems of_other_conversions() { return other_conversions(); }
+Problems of_activations() { return activations(); }
+Problems of_gemm() { return products(add_gemm, add_gemm_across); }
+Problems of_grouped_gemm() { return products(add_grouped_gemm, add_grouped_gemm_across); }
+
+}  // namespace problems
