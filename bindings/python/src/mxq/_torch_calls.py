@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from . import _torch_native
 from ._context import Context, context_for
 from ._groups import Groups, alignments
 from ._library import Error
@@ -21,7 +22,14 @@ def matmul(a: Any, b: Any, *, dtype: Any = None, out: Any = None, alpha: float =
            bias: Optional[Tensor] = None, exact_products: bool = False, row_invariant: bool = False, sm_count: int = 0,
            implementation: Optional[str] = None, context: Optional[Context] = None) -> Tensor:
     """mxq.matmul as an operator of torch, with gradients of plain tensors and the bias."""
-    if direct(*_memories(a), *_memories(b), bias, out):
+    eager = direct(*_memories(a), *_memories(b), bias, out)
+    simple = out is None and beta == 0 and not accumulate and implementation is None and context is None
+    if simple and (eager or _in_graph(a, b, bias)):
+        rows, lead = folded(a, b)
+        found = _torch_native.product(rows, b, None, False, _dtype(dtype, a), bias, exact_products, row_invariant, sm_count, alpha)
+        if found is not None:
+            return found if lead is None else found.reshape(*lead, found.shape[-1])
+    if eager:
         made: Tensor = prepare_matmul(a, b, dtype=dtype, out=out, alpha=alpha, beta=beta, accumulate=accumulate, bias=bias,
                                       exact_products=exact_products, row_invariant=row_invariant, sm_count=sm_count,
                                       implementation=implementation, context=context).run()
@@ -41,7 +49,15 @@ def grouped_matmul(a: Any, b: Any, *, groups: Any = None, dtype: Any = None, out
                    accumulate: bool = False, bias: Optional[Tensor] = None, exact_products: bool = False, row_invariant: bool = False,
                    sm_count: int = 0, implementation: Optional[str] = None, context: Optional[Context] = None) -> Tensor:
     """mxq.grouped_matmul as an operator of torch, with gradients of plain tensors and the bias."""
-    if direct(*_memories(a), *_memories(b), bias, out):
+    eager = direct(*_memories(a), *_memories(b), bias, out)
+    simple = out is None and beta == 0 and not accumulate and implementation is None and context is None
+    if simple and isinstance(a, Tensor) and groups is not None and (eager or _in_graph(a, b, bias)):
+        groups = row_groups(groups, a)
+    if simple and (eager or _in_graph(a, b, bias)) and isinstance(a, (Tensor, QTensor)) and (groups is None) != isinstance(a, Tensor):
+        found = _torch_native.product(a, b, groups, True, _dtype(dtype, a), bias, exact_products, row_invariant, sm_count, alpha)
+        if found is not None:
+            return found
+    if eager:
         groups = row_groups(groups, _memories(a)[0])
         made: Tensor = prepare_grouped_matmul(a, b, groups=groups, dtype=dtype, out=out, alpha=alpha, beta=beta, accumulate=accumulate,
                                       bias=bias, exact_products=exact_products, row_invariant=row_invariant, sm_count=sm_count,
@@ -68,6 +84,11 @@ def grouped_matmul(a: Any, b: Any, *, groups: Any = None, dtype: Any = None, out
                                       rows.cover_rows, bias, _dtype(dtype, a), exact_products, row_invariant, alpha, sm_count,
                                       implementation)
     return y
+
+
+def _in_graph(a: Any, b: Any, bias: Optional[Tensor]) -> bool:
+    """Whether torch.compile traces a product without gradients."""
+    return torch.compiler.is_compiling() and not (wants_gradient(_memories(a)) or wants_gradient(_memories(b)) or wants_gradient(bias))
 
 
 _modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 1)  # of a torch that cannot tell, each call is an operator
