@@ -1,7 +1,8 @@
 // Arrays of torch and of XLA as the library's descriptors take them: what the operators and the handlers have in common.
 //
-// An operand comes as its arrays and integers, which _operands.py writes: 0 for a plain one; of a quantized one its word, whose bits
-// are listed at Word, and its sizes. Its arrays are, of each part, codes, scales, and what NVFP4 has above its scales.
+// An operand comes as its arrays and integers, which _operands.py writes: 0 for a plain one, 31 for the transpose of one; of a
+// quantized one its word, whose bits are listed at Word, and its sizes. Its arrays are, of each part, codes, scales, and what NVFP4
+// has above its scales.
 #ifndef MXQ_PYTHON_ARRAYS_H
 #define MXQ_PYTHON_ARRAYS_H
 
@@ -107,6 +108,11 @@ struct Operand {
     mxq::tensor tensor;
     bool transposed = false;
     Shape shape;
+
+    void transpose() {
+        transposed = !transposed;
+        std::swap(shape[shape.size() - 1], shape[shape.size() - 2]);
+    }
 };
 
 // Elements from one row to the next, or nothing where no row stride describes the strides.
@@ -149,6 +155,9 @@ inline Operand plain_operand(const View& view, const char* what, Order order, bo
     refuse(std::string(what) + " has shape " + text_of(view.shape.data(), view.dims) + " and strides of " +
            text_of(view.strides.data(), view.dims) + " elements, expected row-major; make a contiguous copy");
 }
+
+// The integer of a plain operand that is read as its transpose.
+constexpr int64_t transposed_plain = 31;
 
 // Fields of an integer, from its lowest bits on.
 class Fields {
@@ -252,7 +261,11 @@ struct Word {
 template <class Arrays>
 Operand next_operand(Reader<Arrays>& from, const char* what, Order order, const View* ends) {
     const int64_t integer = from.word();
-    if (!integer) return plain_operand(from.array(), what, order);
+    if (!integer || integer == transposed_plain) {
+        Operand plain = plain_operand(from.array(), what, integer ? Order::rows : order);
+        if (integer) plain.transpose();
+        return plain;
+    }
     Word word(integer);
     Operand out{{}, word.transposed, Shape(word.dims)};
     for (int64_t& size : out.shape) size = from.word();
@@ -264,7 +277,10 @@ Operand next_operand(Reader<Arrays>& from, const char* what, Order order, const 
         set_part(out.tensor, word.spec, part, codes, scales, false);
         if (word.number) set_number(out.tensor, part, word.number, from.array());
     }
-    if (word.transposed) std::swap(out.shape[word.dims - 1], out.shape[word.dims - 2]);
+    if (word.transposed) {
+        out.transposed = false;
+        out.transpose();
+    }
     return out;
 }
 

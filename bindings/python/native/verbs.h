@@ -2,6 +2,7 @@
 #ifndef MXQ_PYTHON_VERBS_H
 #define MXQ_PYTHON_VERBS_H
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -98,6 +99,104 @@ void multiply(const Place<Allocate>& place, const Product& how, const Operand& a
             return verb(on, options.get(), a.tensor.get(), b.tensor.get(), out.get(), work, bytes, place.stream);
         },
         [&](mxq_plan** plan) { return query(on, options.get(), a.tensor.get(), b.tensor.get(), out.get(), plan); });
+}
+
+// ---- Experts -----------------------------------------------------------------------------------------------------------
+
+template <class Allocate>
+void route(const Place<Allocate>& place, const mxq::routing& routing) {
+    static std::atomic<bool> needs{false};
+    mxq_context* on = place.context;
+    run(
+        place, needs, [&](void* work, uint64_t bytes) { return mxq_route(on, nullptr, routing.get(), work, bytes, place.stream); },
+        [&](mxq_plan** plan) { return mxq_route_query(on, nullptr, routing.get(), plan); });
+}
+
+template <class Allocate>
+void combine(const Place<Allocate>& place, const mxq::routing& routing, const mxq::tensor& in, const mxq::tensor& out) {
+    static std::atomic<bool> needs{false};
+    mxq_context* on = place.context;
+    run(
+        place, needs,
+        [&](void* work, uint64_t bytes) {
+            return mxq_combine(on, nullptr, routing.get(), in.get(), nullptr, out.get(), work, bytes, place.stream);
+        },
+        [&](mxq_plan** plan) { return mxq_combine_query(on, nullptr, routing.get(), in.get(), nullptr, out.get(), plan); });
+}
+
+// The gradients of rows and, where they are wanted, of weights, for which `in` is read.
+template <class Allocate>
+void combine_backward(const Place<Allocate>& place, const mxq::routing& routing, const mxq::tensor& of_out, const mxq::tensor& in,
+                      const mxq::tensor& of_in, const mxq::tensor& of_weights) {
+    static std::atomic<bool> needs{false};
+    mxq_context* on = place.context;
+    run(
+        place, needs,
+        [&](void* work, uint64_t bytes) {
+            return mxq_combine_backward(on, nullptr, routing.get(), of_out.get(), in.get(), of_in.get(), of_weights.get(), work,
+                                        bytes, place.stream);
+        },
+        [&](mxq_plan** plan) {
+            return mxq_combine_backward_query(on, nullptr, routing.get(), of_out.get(), in.get(), of_in.get(), of_weights.get(), plan);
+        });
+}
+
+template <class Allocate>
+void activate(const Place<Allocate>& place, const mxq::activate_options& options, const mxq::tensor& in, const mxq::tensor& out) {
+    static std::atomic<bool> needs{false};
+    mxq_context* on = place.context;
+    run(
+        place, needs,
+        [&](void* work, uint64_t bytes) { return mxq_activate(on, options.get(), in.get(), out.get(), work, bytes, place.stream); },
+        [&](mxq_plan** plan) { return mxq_activate_query(on, options.get(), in.get(), out.get(), plan); });
+}
+
+template <class Allocate>
+void activate_backward(const Place<Allocate>& place, const mxq::activate_options& options, const mxq::tensor& gradient,
+                       const mxq::tensor& in, const mxq::tensor& out) {
+    static std::atomic<bool> needs{false};
+    mxq_context* on = place.context;
+    run(
+        place, needs,
+        [&](void* work, uint64_t bytes) {
+            return mxq_activate_backward(on, options.get(), gradient.get(), in.get(), out.get(), work, bytes, place.stream);
+        },
+        [&](mxq_plan** plan) {
+            return mxq_activate_backward_query(on, options.get(), gradient.get(), in.get(), out.get(), plan);
+        });
+}
+
+template <class Allocate>
+void expert_layer(const Place<Allocate>& place, const mxq::expert_layer_options& options, const mxq::tensor& x,
+                  const mxq::routing& routing, const mxq::tensor& gate_up, const mxq::tensor& down, const mxq::tensor& out) {
+    static std::atomic<bool> needs{false};
+    mxq_context* on = place.context;
+    run(
+        place, needs,
+        [&](void* work, uint64_t bytes) {
+            return mxq_expert_layer(on, options.get(), x.get(), routing.get(), gate_up.get(), down.get(), out.get(), work, bytes,
+                                    place.stream);
+        },
+        [&](mxq_plan** plan) {
+            return mxq_expert_layer_query(on, options.get(), x.get(), routing.get(), gate_up.get(), down.get(), out.get(), plan);
+        });
+}
+
+// The choices of tokens (tokens, choices), and their weights where there are some.
+inline mxq::routing routing_of(const View& ids, const std::optional<View>& weights, int32_t experts) {
+    const bool fits = ids.dims == 2 && (ids.element == Element::i32 || ids.element == Element::i64) && ids.gapless();
+    if (!fits)
+        refuse("ids has shape " + text_of(ids.shape.data(), ids.dims) + " or another dtype, expected contiguous (tokens, choices) "
+               "of int32 or int64");
+    mxq::routing routing(ids.shape[0], static_cast<int32_t>(ids.shape[1]), experts);
+    if (ids.count()) routing.set_ids(ids.data, ids.bytes(), ids.element == Element::i32 ? MXQ_TYPE_INT32 : MXQ_TYPE_INT64);
+    if (weights) {
+        if (weights->dims != 2 || !std::equal(ids.shape.begin(), ids.shape.begin() + 2, weights->shape.begin()) || !weights->gapless())
+            refuse("weights has shape " + text_of(weights->shape.data(), weights->dims) + ", expected " +
+                   text_of(ids.shape.data(), 2) + " without gaps, as ids has");
+        routing.set_weights(plain_format(*weights, "weights"), weights->address(), weights->bytes());
+    }
+    return routing;
 }
 
 // The bias of a product: contiguous, and of this shape.
