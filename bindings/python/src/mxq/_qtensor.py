@@ -30,10 +30,10 @@ class QTensor(Operators):
     __slots__ = ("_spec", "_shape", "_groups", "_parts", "dtype", "_device", "_kind", "_arrays", "_described", "_native")
 
     def __init__(self, spec: Spec, shape: Shape, groups: Optional[Groups], parts: Dict[str, Part], dtype: str, device: Device,
-                 kind: Any, handle: Optional[Handle] = None):
+                 kind: Any, handle: Optional[Handle] = None, arrays: Optional[List[Any]] = None):
         self._spec, self._shape, self._groups, self._parts, self.dtype = spec, shape, groups, parts, dtype
         self._device, self._kind = device, kind
-        self._arrays = [array for part in parts.values() for array in part[:4] if array is not None]
+        self._arrays = arrays or [array for part in parts.values() for array in part[:4] if array is not None]
         if groups is not None:
             self._arrays += [groups.ends] if groups.host_ends is None else [groups.ends, groups.host_ends]
         # The descriptor, and the keys of the arrays whose addresses it has.

@@ -13,14 +13,18 @@ from typing import Any, List, Optional, Tuple
 
 import torch
 from torch import Tensor, library
+from torch.autograd import forward_ad
 
-from . import _context
-from ._descriptors import Spec
+from . import _context, _kind_torch
+from ._descriptors import Spec, checked_spec
 from ._groups import Groups
 from ._library import Error
-from ._names import FORMAT_OF_DTYPE
+from ._memory import CUDA, HOST
+from ._names import FORMAT_OF_DTYPE, PARTS, value_of
 from ._operands import ROUNDINGS, head_word, quantized_operand, seen_operand, spec_of, spec_word
+from ._parts import Part
 from ._qtensor import QTensor, Transposed
+from ._verbs import parts_of
 
 _OLDEST = (2, 10)  # the first whose stable interface has lists and texts
 _DTYPES = {getattr(torch, name): format for name, format in FORMAT_OF_DTYPE.items()}
@@ -118,50 +122,138 @@ def _remembered(q: QTensor, transposed: bool) -> Optional[Operand]:
 # Each gives None where the operators in Python have to make the call.
 
 
-@functools.lru_cache(maxsize=256)
-def _remembered_word(spec: Spec, parts: int, dims: int, scale_rounding: int) -> int:
-    return spec_word(spec, parts, dims, scale_rounding=scale_rounding)
+class _Recipe:
+    """What calls of quantize with the same options have in common."""
+
+    __slots__ = ("spec", "names", "each", "word")
+
+    def __init__(self, format: str, parts: Any, scaling: Optional[str], swizzled: bool, scope: str, scale_rounding: Optional[str], dims: int):
+        self.spec, self.names = checked_spec(format, scaling, swizzled, scope, 448), parts_of(parts)
+        rounding = 0 if scale_rounding is None else value_of("mxq_scale_rounding", scale_rounding, "scale_rounding")
+        self.word = spec_word(self.spec, sum(PARTS[name] for name in self.names), dims, scale_rounding=rounding)
+        self.each = 3 if self.spec.format == "nvfp4" else 2
 
 
-def quantize(x: Tensor, spec: Spec, parts: int, scale_rounding: Optional[str], groups: Optional[Groups]) -> Optional[List[Tensor]]:
-    """parts: their bits. groups: with ends that are a tensor."""
+_recipe = functools.lru_cache(maxsize=256)(_Recipe)
+
+
+def quantize(x: Tensor, *options: Any) -> Optional[QTensor]:
+    """The tensor x quantized, outside of graphs and without groups. options: those of a recipe but for the last."""
+    if ops is None:
+        return None
+    try:
+        recipe = _recipe(*options, x.dim())
+        made = _quantize(x, recipe.word, None)
+    except (RuntimeError, TypeError, ValueError):  # the operator in Python says why
+        return None
+    each, names = recipe.each, recipe.names
+    if len(names) == 1:
+        parts = {names[0]: Part(*made)}
+    else:
+        parts = {name: Part(*made[each * i : each * (i + 1)]) for i, name in enumerate(names)}
+    device = HOST if x.is_cpu else (CUDA, x.get_device())
+    return QTensor(recipe.spec, tuple(x.shape), None, parts, _kind_torch._NAMES[x.dtype], device, _kind_torch, None, made)
+
+
+def quantize_parts(x: Tensor, spec: Spec, parts: int, scale_rounding: Optional[str], groups: Optional[Groups]) -> Optional[List[Tensor]]:
+    """The tensors of the parts of x. parts: their bits. groups: with ends that are a tensor."""
     rounding = 0 if scale_rounding is None else ROUNDINGS.get(scale_rounding)
     if ops is None or rounding is None or (groups is not None and groups.host_ends is not None):
         return None
-    if groups is not None:
-        word = spec_word(spec, parts, 2, cover_rows=groups.cover_rows, alignment=groups.alignment, scale_rounding=rounding)
-        return _tried(_quantize, x, word, groups.ends)  # type: ignore[no-any-return]
-    make = spec_word if torch.compiler.is_compiling() else _remembered_word
-    return _tried(_quantize, x, make(spec, parts, x.dim(), scale_rounding=rounding), None)  # type: ignore[no-any-return]
+    if groups is None:
+        word = spec_word(spec, parts, x.dim(), scale_rounding=rounding)
+        return _tried(_quantize, x, word, None)  # type: ignore[no-any-return]
+    word = spec_word(spec, parts, 2, cover_rows=groups.cover_rows, alignment=groups.alignment, scale_rounding=rounding)
+    return _tried(_quantize, x, word, groups.ends)  # type: ignore[no-any-return]
 
 
-def dequantize(q: QTensor, dtype: torch.dtype, part: str) -> Optional[Tensor]:
-    given = None if ops is None or dtype not in _DTYPES or part not in q._parts else _quantized(q, False, part)
-    if given is None:
+def _format(dtype: Any, like: Any) -> Optional[int]:
+    """The number of the type of a result; None for one that is not plain."""
+    if dtype is None:
+        return _DTYPES.get(like.dtype) if isinstance(like, Tensor) else FORMAT_OF_DTYPE[(like.base if isinstance(like, Transposed) else like).dtype]
+    return _DTYPES.get(dtype) if isinstance(dtype, torch.dtype) else None
+
+
+def dequantize(q: Any, dtype: Any, part: Optional[str]) -> Optional[Tensor]:
+    if ops is None or not isinstance(q, QTensor):
         return None
-    tensors, groups = given[0], q._groups
-    head = head_word(_DTYPES[dtype], groups is not None, groups is not None and groups.cover_rows)
-    return _tried(_dequantize, tensors if groups is None else [*tensors, groups.ends], [head, *given[1]])  # type: ignore[no-any-return]
+    only = part or ("rowwise" if "rowwise" in q._parts else "columnwise")
+    given = operand(q) if len(q._parts) == 1 and only in q._parts else _quantized(q, False, only) if only in q._parts else None
+    format, groups = _format(dtype, q), q._groups
+    if given is None or format is None:
+        return None
+    tensors = given[0] if groups is None else [*given[0], groups.ends]
+    head = head_word(format, groups is not None, groups is not None and groups.cover_rows)
+    made: Optional[Tensor] = _called(_dequantize, tensors, [head, *given[1]])
+    return made
 
 
 def product(a: Any, b: Any, groups: Optional[Groups], grouped: bool, dtype: Any, bias: Optional[Tensor], exact: bool, invariant: bool,
             sm_count: int, alpha: float) -> Optional[Tensor]:
-    """groups: of the rows of a plain a."""
-    left = None if ops is None or dtype not in _DTYPES or not 0 <= sm_count < 1 << 16 else operand(a)
-    right = None if left is None else operand(b)
-    if left is None or right is None or (grouped and (isinstance(a, Transposed) or (isinstance(a, Tensor) and not a.is_contiguous()))):
+    """groups: of the rows of a plain a. Its rows are in two dimensions."""
+    fits = ops is not None and 0 <= sm_count < 1 << 16 and (bias is None or isinstance(bias, Tensor))
+    left = operand(a) if fits else None
+    right, format = (None, None) if left is None else (operand(b), _format(dtype, a))
+    if left is None or right is None or format is None:
         return None
-    own = groups if isinstance(a, Tensor) else (a.base if isinstance(a, Transposed) else a)._groups
-    if (own is None) == grouped or (own is not None and own.host_ends is not None):
-        return None
-    head = head_word(_DTYPES[dtype], own is not None, own is not None and own.cover_rows, bias is not None, exact, invariant, sm_count)
+    if isinstance(a, Tensor):
+        own = groups
+        if a.dim() != 2 or (grouped and not a.is_contiguous()):
+            return None
+    else:
+        own = a.base._groups if isinstance(a, Transposed) else a._groups
+        if len(a.shape) != 2 or (grouped and isinstance(a, Transposed)):
+            return None
     tensors = left[0] + right[0]
     if bias is not None:
         tensors.append(bias)
-    if own is not None:
+    if own is None:
+        head = head_word(format, False, False, bias is not None, exact, invariant, sm_count)
+    else:
+        if own.host_ends is not None:
+            return None
+        head = head_word(format, True, own.cover_rows, bias is not None, exact, invariant, sm_count)
         tensors.append(own.ends)
-    made: Optional[Tensor] = _tried(_grouped_matmul if grouped else _matmul, tensors, [head, *left[1], *right[1]], alpha)
+    if (own is None) == grouped:
+        return None
+    made: Optional[Tensor] = _called(_grouped_matmul if grouped else _matmul, tensors, [head, *left[1], *right[1]], alpha)
     return made
+
+
+def grouped_product(a: Any, b: Any, groups: Any, *options: Any) -> Optional[Tensor]:
+    """The product of groups of rows: those of a quantized a, or those that are given with a plain one."""
+    if isinstance(groups, Tensor):
+        groups = Groups(groups)
+    if groups is not None and (not isinstance(groups, Groups) or not isinstance(groups.ends, Tensor) or groups.alignment != (1, 0)):
+        return None
+    return product(a, b, groups, True, *options) if (groups is not None) == isinstance(a, Tensor) else None
+
+
+def _called(operator: Any, tensors: List[Tensor], *arguments: Any) -> Any:
+    """What the operator gives, in a graph or directly; None where a gradient is wanted, and for what the operator refuses outside of
+    graphs. A call that is refused wrote nothing."""
+    if torch.compiler.is_compiling():
+        wanted = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+        return None if wanted else operator(tensors, *arguments)
+    return _tried(operator, tensors, *arguments) if direct(*tensors) else None
+
+
+# ---- Whether a call needs no operator in Python ---------------------------------------------------------------------------
+
+_modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 1)  # of a torch that cannot tell, each call is an operator
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+
+def direct(*tensors: Any) -> bool:
+    """Whether a call needs no operator: torch neither traces nor looks, all tensors have memory, and no gradient is wanted. The
+    verbs themselves then take a tenth of the time."""
+    if torch.compiler.is_compiling() or _modes() or torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+        return False
+    wanted = torch.is_grad_enabled()
+    for x in tensors:
+        if x is not None and (type(x) not in _PLAIN or (wanted and x.requires_grad)):
+            return False
+    return True
 
 
 def _tried(operator: Any, *arguments: Any) -> Any:

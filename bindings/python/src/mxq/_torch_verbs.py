@@ -19,13 +19,18 @@ from ._verbs import parts_of
 def quantize(x: Tensor, format: str = "mxfp8_e4m3", *, parts: Any = "rowwise", scaling: Optional[str] = None, swizzled: bool = False,
              scope: str = "tensor", scale_rounding: Optional[str] = None, ends: Any = None, check_ends: bool = False) -> QTensor:
     """mxq.quantize as an operator of torch. ends: of groups of rows. The result is a constant: no gradient goes through it."""
-    groups = groups_of(ends, x, check_ends, True)
-    x = x.detach()
+    if x.requires_grad:
+        x = x.detach()
     eager = direct(x)
+    if eager and ends is None:
+        quantized = _torch_native.quantize(x, format, parts, scaling, swizzled, scope, scale_rounding)
+        if quantized is not None:
+            return quantized
+    groups = groups_of(ends, x, check_ends, True)
     spec, names = (make_spec if eager else checked_spec)(format, scaling, swizzled, scope, 448), parts_of(parts)
     made = None
     if eager or torch.compiler.is_compiling():
-        made = _torch_native.quantize(x, spec, sum(PARTS[name] for name in names), scale_rounding, groups)
+        made = _torch_native.quantize_parts(x, spec, sum(PARTS[name] for name in names), scale_rounding, groups)
     if made is None and eager:
         return _verbs.quantize(x, format, parts=parts, scaling=scaling, swizzled=swizzled, scope=scope, scale_rounding=scale_rounding,
                                groups=groups)
@@ -63,12 +68,10 @@ def rows_of(x: Any) -> Tensor:
 
 def dequantize(q: QTensor, dtype: Optional[torch.dtype] = None, *, part: Optional[str] = None) -> Tensor:
     """mxq.dequantize as an operator of torch."""
-    eager = isinstance(q, QTensor) and direct(*q._each_array())
-    if isinstance(q, QTensor) and (eager or torch.compiler.is_compiling()):
-        made = _torch_native.dequantize(q, dtype or getattr(torch, q.dtype), part or ("rowwise" if "rowwise" in q._parts else "columnwise"))
-        if made is not None:
-            return made
-    if eager:
+    made = _torch_native.dequantize(q, dtype, part)
+    if made is not None:
+        return made
+    if isinstance(q, QTensor) and direct(*q._each_array()):
         return _verbs.dequantize(q, dtype, part=part)  # type: ignore[no-any-return]
     packed = pack(q, "q", part or ("rowwise" if q.rowwise is not None else "columnwise"))
     out: Tensor = dequantize_op(packed.tensors, packed.text, packed.shape, packed.ends, packed.cover_rows,
