@@ -24,6 +24,7 @@ from ._names import FORMAT_OF_DTYPE, PARTS, value_of
 from ._operands import ROUNDINGS, head_word, quantized_operand, seen_operand, spec_of, spec_word
 from ._parts import Part
 from ._qtensor import QTensor, Transposed
+from ._torch_ops import fake_parts
 from ._verbs import parts_of
 
 _OLDEST = (2, 10)  # the first whose stable interface has lists and texts
@@ -280,8 +281,6 @@ def _fake_dequantize(tensors: List[Tensor], words: List[Any]) -> Tensor:
 
 
 def _fake_quantize(x: Tensor, word: int, ends: Optional[Tensor]) -> List[Tensor]:
-    from ._torch_ops import fake_parts  # which imports this module
-
     spec, parts, alignment = spec_of(word)
     return fake_parts(x, spec, parts, None if ends is None else ends.shape[0], alignment)
 
