@@ -1,8 +1,8 @@
 // Arrays of torch and of XLA as the library's descriptors take them: what the operators and the handlers have in common.
 //
-// An operand comes as its arrays and integers, which _operands.py writes: 0 for a plain one, 31 for the transpose of one; of a
-// quantized one its word, whose bits are listed at Word, and its sizes. Its arrays are, of each part, codes, scales, and what NVFP4
-// has above its scales.
+// An operand comes as its arrays and integers, which _operands.py writes: 0 for a plain one, 31 for the transpose of one; of
+// a quantized one its word, whose bits are listed at Word, and its sizes. Its arrays are, of each part, codes, scales, and
+// what NVFP4 has above its scales.
 #ifndef MXQ_PYTHON_ARRAYS_H
 #define MXQ_PYTHON_ARRAYS_H
 
@@ -41,8 +41,10 @@ struct View {
     }
     int item() const {
         switch (element) {
-            case Element::f32: case Element::i32: return 4;
-            case Element::f16: case Element::bf16: return 2;
+            case Element::f32:
+            case Element::i32: return 4;
+            case Element::f16:
+            case Element::bf16: return 2;
             case Element::i64: return 8;
             default: return 1;
         }
@@ -72,7 +74,9 @@ inline mxq_format plain_format(const View& view, const char* what) {
         case Element::f32: return MXQ_FORMAT_F32;
         case Element::f16: return MXQ_FORMAT_F16;
         case Element::bf16: return MXQ_FORMAT_BF16;
-        default: refuse(std::string(what) + " has another dtype, expected float32, float16 or bfloat16; convert it to one of them");
+        default:
+            refuse(std::string(what) +
+                   " has another dtype, expected float32, float16 or bfloat16; convert it to one of them");
     }
 }
 
@@ -144,7 +148,8 @@ inline Operand plain_operand(const View& view, const char* what, Order order, bo
         if (!stride) continue;
         std::array<int64_t, 3> shape = view.shape;
         if (transposed) std::swap(shape[last], shape[last - 1]);
-        Operand out{new_tensor(format, shape.data(), view.dims), transposed, Shape(view.shape.begin(), view.shape.begin() + view.dims)};
+        Operand out{new_tensor(format, shape.data(), view.dims), transposed,
+                    Shape(view.shape.begin(), view.shape.begin() + view.dims)};
         if (*stride != shape[last]) out.tensor.set_row_stride(*stride);
         const int64_t lines = (view.dims == 3 ? shape[0] : 1) * shape[last - 1];
         const uint64_t bytes = lines && shape[last] ? ((lines - 1) * *stride + shape[last]) * view.item() : 0;
@@ -184,7 +189,8 @@ public:
         return words_[at_++];
     }
     View array() {
-        if (array_ == arrays_.size()) refuse("an operator of mxq got too few arrays, expected those that mxq.torch and mxq.jax give");
+        if (array_ == arrays_.size())
+            refuse("an operator of mxq got too few arrays, expected those that mxq.torch and mxq.jax give");
         return arrays_[array_++];
     }
     size_t arrays_taken() const { return array_; }
@@ -217,16 +223,20 @@ struct Spec {
 };
 
 inline void set_number(mxq::tensor& tensor, mxq_part part, int32_t kind, const View& number) {
-    if (number.element != Element::f32 || !number.gapless()) refuse("an amax or a decode scale has another dtype, expected float32");
+    if (number.element != Element::f32 || !number.gapless())
+        refuse("an amax or a decode scale has another dtype, expected float32");
     auto* data = static_cast<float*>(number.address());
     kind == 1 ? tensor.set_amax(part, data, number.bytes()) : tensor.set_decode_scale(part, data, number.bytes());
 }
 
 // The codes and scales of a part, and its number where there is one.
-inline void set_part(mxq::tensor& tensor, const Spec& spec, mxq_part part, const View& codes, const View& scales, bool written) {
-    if (codes.element != Element::byte || !codes.gapless()) refuse("codes have another dtype or gaps, expected contiguous bytes");
+inline void set_part(mxq::tensor& tensor, const Spec& spec, mxq_part part, const View& codes, const View& scales,
+                     bool written) {
+    if (codes.element != Element::byte || !codes.gapless())
+        refuse("codes have another dtype or gaps, expected contiguous bytes");
     if (scales.element != (spec.is_fp8() ? Element::f32 : Element::byte) || !scales.gapless())
-        refuse(std::string("scales have another dtype or gaps, expected contiguous ") + (spec.is_fp8() ? "float32" : "bytes"));
+        refuse(std::string("scales have another dtype or gaps, expected contiguous ") +
+               (spec.is_fp8() ? "float32" : "bytes"));
     written ? tensor.set_part(part, codes.address(), codes.bytes(), scales.address(), scales.bytes())
             : tensor.set_const_part(part, codes.address(), codes.bytes(), scales.address(), scales.bytes());
 }

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "verbs.h"
+#include "layer.h"
 
 namespace {
 
@@ -24,7 +24,8 @@ Element element_of(ffi::DataType type) {
         case ffi::DataType::BF16: return Element::bf16;
         case ffi::DataType::S32: return Element::i32;
         case ffi::DataType::S64: return Element::i64;
-        case ffi::DataType::U8: case ffi::DataType::S8: return Element::byte;
+        case ffi::DataType::U8:
+        case ffi::DataType::S8: return Element::byte;
         default: return Element::other;
     }
 }
@@ -32,7 +33,8 @@ Element element_of(ffi::DataType type) {
 View view_of(const ffi::AnyBuffer& buffer) {
     View view;
     const auto sizes = buffer.dimensions();
-    if (sizes.size() > 3) refuse("an array has " + std::to_string(sizes.size()) + " dimensions, expected 2 or 3; reshape it");
+    if (sizes.size() > 3)
+        refuse("an array has " + std::to_string(sizes.size()) + " dimensions, expected 2 or 3; reshape it");
     view.dims = static_cast<int>(sizes.size());
     view.data = buffer.untyped_data();
     view.element = element_of(buffer.element_type());
@@ -103,10 +105,6 @@ struct Call {
     }
 };
 
-// Bits of the first integer of a call: which arrays stand behind those of the operands.
-constexpr int64_t has_ends = 1, covers_rows = 2, has_bias = 4, has_rows = 8, has_weights = 16, grouped = 32, exact = 64, invariant = 128,
-                  has_down_bias = 256;
-
 // Rows of x by index, with the groups of the experts: (choices, columns) of (tokens, columns).
 Operand token_rows(const View& x, const View& rows, const View& ends) {
     Operand out = plain_operand(x, "x", Order::rows);
@@ -117,12 +115,6 @@ Operand token_rows(const View& x, const View& rows, const View& ends) {
     out.tensor.set_const_data(x.address(), x.bytes());
     out.shape = {shape[0], shape[1]};
     return out;
-}
-
-mxq::quantize_options options_of(const Word& word) {
-    mxq::quantize_options options;
-    if (word.rounding) options.set_scale_rounding(word.rounding);
-    return options;
 }
 
 // Integers: flags, the word. Arrays: x, the rows by index, the ends.
@@ -170,21 +162,25 @@ void route_body(Call& call) {
     const int64_t flags = call.from.word();
     const auto experts = static_cast<int32_t>(call.from.word());
     const View ids = call.from.array();
-    mxq::routing routing = routing_of(ids, flags & has_weights ? std::optional<View>(call.from.array()) : std::nullopt, experts);
+    mxq::routing routing =
+        routing_of(ids, flags & has_weights ? std::optional<View>(call.from.array()) : std::nullopt, experts);
     const View out = call.next_out();
     const bool aligned = reinterpret_cast<uintptr_t>(out.data) % 256 == 0;
     void* memory = aligned ? out.data : call.on.allocate(out.bytes());  // arrays of XLA lie at multiples of 64
     routing.set_memory(memory, out.bytes());
     route(call.on, routing);
     if (aligned) return;
-    call.on.cuda ? copy_on_cuda(out.data, memory, out.bytes(), call.on.stream) : (void)std::memcpy(out.data, memory, out.bytes());
+    call.on.cuda ? copy_on_cuda(out.data, memory, out.bytes(), call.on.stream)
+                 : (void)std::memcpy(out.data, memory, out.bytes());
 }
 
 // A routing around arrays that are there: ends, rows of tokens, rows of choices, weights of choices.
 mxq::routing next_routing(Call& call, int64_t flags) {
     const View ends = call.from.array(), rows = call.from.array(), choices = call.from.array();
     mxq::routing routing(choices.shape[0], static_cast<int32_t>(choices.shape[1]), static_cast<int32_t>(ends.count()));
-    const auto array = [](const View& view) { return mxq::memory_of<const int32_t>{static_cast<const int32_t*>(view.address()), view.bytes()}; };
+    const auto array = [](const View& view) {
+        return mxq::memory_of<const int32_t>{static_cast<const int32_t*>(view.address()), view.bytes()};
+    };
     routing.set_computed({array(ends), array(rows), array(choices), {}});
     if (flags & has_weights) {
         const View weights = call.from.array();
@@ -200,8 +196,8 @@ void combine_body(Call& call) {
     combine(call.on, routing, rows.tensor, call.plain_out());
 }
 
-// Integers: flags. Arrays: the routing, the gradient, the rows that were summed. Results: of the rows, and of the weights where
-// there are rows.
+// Integers: flags. Arrays: the routing, the gradient, the rows that were summed. Results: of the rows, and of the weights
+// where there are rows.
 void combine_backward_body(Call& call) {
     const int64_t flags = call.from.word();
     const mxq::routing routing = next_routing(call, flags);
@@ -211,16 +207,9 @@ void combine_backward_body(Call& call) {
     combine_backward(call.on, routing, gradient.tensor, in, of_rows, flags & has_rows ? call.plain_out() : mxq::tensor());
 }
 
-mxq::activate_options next_activation(Call& call) {
-    mxq::activate_options options;
-    options.set_activation(static_cast<mxq_activation>(call.from.word()));
-    if (const int64_t layout = call.from.word()) options.set_gate_layout(static_cast<mxq_gate_layout>(layout));
-    if (call.numbers.size() == 3) options.set_clamp(call.numbers[0], call.numbers[1], call.numbers[2]);
-    return options;
-}
-
 // The result of an activation, which the word says how to quantize, or plain where it is 0.
-mxq::tensor activated_out(Call& call, mxq::activate_options& options, int64_t integer, const Shape& shape, const View& ends) {
+mxq::tensor activated_out(Call& call, mxq::activate_options& options, int64_t integer, const Shape& shape,
+                          const View& ends) {
     if (!integer) return call.plain_out();
     Word word(integer);
     word.groups.ends = ends;
@@ -232,7 +221,7 @@ mxq::tensor activated_out(Call& call, mxq::activate_options& options, int64_t in
 // Integers: flags, activation, gate layout, the word, columns of the result. Arrays: x, the ends.
 void activate_body(Call& call) {
     call.from.word();
-    mxq::activate_options options = next_activation(call);
+    mxq::activate_options options = next_activation(call.from, call.numbers.begin(), call.numbers.size());
     const int64_t word = call.from.word(), columns = call.from.word();
     Operand x = plain_operand(call.from.array(), "x", Order::rows);
     const View ends = call.from.array();
@@ -241,11 +230,11 @@ void activate_body(Call& call) {
     activate(call.on, options, x.tensor, out);
 }
 
-// Integers: flags, activation, gate layout, the word. Arrays: the gradient, x, the ends. Results: of x, and of the bias where the
-// flags say so.
+// Integers: flags, activation, gate layout, the word. Arrays: the gradient, x, the ends. Results: of x, and of the bias
+// where the flags say so.
 void activate_backward_body(Call& call) {
     const int64_t flags = call.from.word();
-    mxq::activate_options options = next_activation(call);
+    mxq::activate_options options = next_activation(call.from, call.numbers.begin(), call.numbers.size());
     const int64_t word = call.from.word();
     const Operand gradient = plain_operand(call.from.array(), "gradient", Order::rows);
     Operand x = plain_operand(call.from.array(), "x", Order::rows);
@@ -259,41 +248,15 @@ void activate_backward_body(Call& call) {
     activate_backward(call.on, options, gradient.tensor, x.tensor, out);
 }
 
-// Integers: flags, activation, gate layout, the word of the rows or 0, experts, the operands gate_up and down. Arrays: x, ids, those of
-// the operands, weights, the biases.
+// As run_layer says.
 void expert_layer_body(Call& call) {
-    const int64_t flags = call.from.word();
-    mxq::expert_layer_options options;
-    options.set_activate_options(next_activation(call));
-    if (const int64_t integer = call.from.word()) {
-        const Word word(integer);
-        options.set_row_format(word.spec.format, word.spec.scaling);
-        if (word.rounding) options.set_quantize_options(options_of(word));
-    }
-    const auto experts = static_cast<int32_t>(call.from.word());
-    const View view = call.from.array(), ids = call.from.array();
-    const Operand x = plain_operand(view, "x", Order::rows);
-    options.set_inner_format(plain_format(view, "x"));
-    const Operand gate_up = next_operand(call.from, "gate_up", Order::rows, nullptr);
-    const Operand down = next_operand(call.from, "down", Order::rows, nullptr);
-    mxq::routing routing = routing_of(ids, flags & has_weights ? std::optional<View>(call.from.array()) : std::nullopt, experts);
-    for (const int64_t which : {has_bias, has_down_bias}) {
-        if (!(flags & which)) continue;
-        const View bias = call.from.array();
-        const mxq_format format = plain_format(bias, "bias");
-        which == has_bias ? options.set_gate_up_bias(format, bias.address(), bias.bytes())
-                          : options.set_down_bias(format, bias.address(), bias.bytes());
-    }
-    const mxq::tensor out = call.plain_out();
-    const uint64_t bytes = routing.required_bytes();
-    routing.set_memory(call.on.allocate(bytes), bytes);
-    expert_layer(call.on, options, x.tensor, routing, gate_up.tensor, down.tensor, out);
+    run_layer(call.on, call.from, call.numbers.begin(), call.numbers.size(), call.next_out());
 }
 
 // ---- Handlers ----------------------------------------------------------------------------------------------------------
 
-ffi::Error handled(void (*body)(Call&), const On& on, const ffi::RemainingArgs& args, const ffi::RemainingRets& rets, Integers words,
-                   Numbers numbers) {
+ffi::Error handled(void (*body)(Call&), const On& on, const ffi::RemainingArgs& args, const ffi::RemainingRets& rets,
+                   Integers words, Numbers numbers) {
     Views in, out;
     for (size_t i = 0; i < args.size(); i++) in.push_back(view_of(args.get<ffi::AnyBuffer>(i).value()));
     for (size_t i = 0; i < rets.size(); i++) out.push_back(view_of(*rets.get<ffi::AnyBuffer>(i).value()));
@@ -322,15 +285,17 @@ ffi::Error on_cpu(ffi::RemainingArgs args, ffi::RemainingRets rets, Integers wor
 }
 
 template <void (*Body)(Call&)>
-ffi::Error on_cuda(void* stream, int32_t ordinal, ffi::ScratchAllocator scratch, ffi::RemainingArgs args, ffi::RemainingRets rets,
-                   Integers words, Numbers numbers) {
+ffi::Error on_cuda(void* stream, int32_t ordinal, ffi::ScratchAllocator scratch, ffi::RemainingArgs args,
+                   ffi::RemainingRets rets, Integers words, Numbers numbers) {
     return guarded([&] {
         const On on{context_of(MXQ_DEVICE_CUDA, ordinal), true, stream, {&scratch, nullptr}};
         return handled(Body, on, args, rets, words, numbers);
     });
 }
 
-auto cpu_binding() { return ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attr<Integers>("words").Attr<Numbers>("numbers"); }
+auto cpu_binding() {
+    return ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attr<Integers>("words").Attr<Numbers>("numbers");
+}
 auto cuda_binding() {
     return ffi::Ffi::Bind()
         .Ctx<ffi::PlatformStream<void*>>()
@@ -344,7 +309,7 @@ auto cuda_binding() {
 
 }  // namespace
 
-#define MXQ_JAX_HANDLERS(verb)                                                              \
+#define MXQ_JAX_HANDLERS(verb)                                                               \
     XLA_FFI_DEFINE_HANDLER_SYMBOL(mxq_jax_##verb##_cpu, on_cpu<verb##_body>, cpu_binding()); \
     XLA_FFI_DEFINE_HANDLER_SYMBOL(mxq_jax_##verb##_cuda, on_cuda<verb##_body>, cuda_binding())
 

@@ -9,7 +9,7 @@
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/tensor.h>
 
-#include "verbs.h"
+#include "layer.h"
 
 namespace {
 
@@ -20,8 +20,9 @@ using Integers = std::vector<int64_t>;
 // ---- Tensors -----------------------------------------------------------------------------------------------------------
 
 Element element_of(int32_t dtype) {
-    static const int32_t f32 = aoti_torch_dtype_float32(), f16 = aoti_torch_dtype_float16(), bf16 = aoti_torch_dtype_bfloat16(),
-                         i32 = aoti_torch_dtype_int32(), i64 = aoti_torch_dtype_int64(), boolean = aoti_torch_dtype_bool();
+    static const int32_t f32 = aoti_torch_dtype_float32(), f16 = aoti_torch_dtype_float16(),
+                         bf16 = aoti_torch_dtype_bfloat16(), i32 = aoti_torch_dtype_int32(), i64 = aoti_torch_dtype_int64(),
+                         boolean = aoti_torch_dtype_bool();
     if (dtype == f32) return Element::f32;
     if (dtype == f16) return Element::f16;
     if (dtype == bf16) return Element::bf16;
@@ -116,7 +117,8 @@ mxq_context* context_on(const Device& device) {
     const mxq_device type = device.cuda() ? MXQ_DEVICE_CUDA : MXQ_DEVICE_CPU;
     const int32_t ordinal = device.cuda() ? device.ordinal : 0;
     for (size_t i = entered.size(); i-- > 0;)
-        if (entered[i].type == type && entered[i].ordinal == ordinal && blocks().has(entered[i].context)) return entered[i].context;
+        if (entered[i].type == type && entered[i].ordinal == ordinal && blocks().has(entered[i].context))
+            return entered[i].context;
     return context_of(type, ordinal);
 }
 
@@ -183,8 +185,10 @@ Tensor new_result(Call& call, const Shape& shape, mxq_format format, bool zero, 
 
 int64_t code_bits(mxq_format format) {
     switch (format) {
-        case MXQ_FORMAT_MXFP6_E2M3: case MXQ_FORMAT_MXFP6_E3M2: return 6;
-        case MXQ_FORMAT_MXFP4: case MXQ_FORMAT_NVFP4: return 4;
+        case MXQ_FORMAT_MXFP6_E2M3:
+        case MXQ_FORMAT_MXFP6_E3M2: return 6;
+        case MXQ_FORMAT_MXFP4:
+        case MXQ_FORMAT_NVFP4: return 4;
         default: return 8;
     }
 }
@@ -192,8 +196,10 @@ int64_t code_bits(mxq_format format) {
 // The numbers that share a scale along a line, and down the lines where they are a tile.
 int64_t block_of(mxq_scaling scaling) {
     switch (scaling) {
-        case MXQ_SCALING_1X16: case MXQ_SCALING_16X16: return 16;
-        case MXQ_SCALING_1X128: case MXQ_SCALING_128X128: return 128;
+        case MXQ_SCALING_1X16:
+        case MXQ_SCALING_16X16: return 16;
+        case MXQ_SCALING_1X128:
+        case MXQ_SCALING_128X128: return 128;
         default: return 32;
     }
 }
@@ -245,7 +251,8 @@ std::vector<Tensor> new_parts(const Device& device, mxq::tensor& of, const Spec&
         if (!(parts & part)) continue;
         const PartShape shape = part_shape(of, spec, x, part, groups);
         const Tensor codes = new_tensor_on(device, shape.codes, aoti_torch_dtype_uint8());
-        const Tensor scales = new_tensor_on(device, shape.scales, spec.is_fp8() ? aoti_torch_dtype_float32() : aoti_torch_dtype_uint8());
+        const Tensor scales =
+            new_tensor_on(device, shape.scales, spec.is_fp8() ? aoti_torch_dtype_float32() : aoti_torch_dtype_uint8());
         set_part(of, spec, part, view_of(codes), view_of(scales), true);
         out.insert(out.end(), {codes, scales});
         if (!shape.amaxes) continue;
@@ -334,9 +341,29 @@ Tensor multiply_tensors(bool grouped, const std::vector<Tensor>& tensors, const 
     });
 }
 
-Tensor matmul(std::vector<Tensor> tensors, Integers words, double alpha) { return multiply_tensors(false, tensors, words, alpha); }
+Tensor matmul(std::vector<Tensor> tensors, Integers words, double alpha) {
+    return multiply_tensors(false, tensors, words, alpha);
+}
 
-Tensor grouped_matmul(std::vector<Tensor> tensors, Integers words, double alpha) { return multiply_tensors(true, tensors, words, alpha); }
+Tensor grouped_matmul(std::vector<Tensor> tensors, Integers words, double alpha) {
+    return multiply_tensors(true, tensors, words, alpha);
+}
+
+// words: as run_layer says. clamp: three numbers, or none.
+Tensor run_expert_layer(std::vector<Tensor> tensors, Integers words, std::vector<double> clamp) {
+    return guarded([&] {
+        if (tensors.size() < 4) refuse("mxq_native::expert_layer got too few tensors, expected x, ids, gate_up and down");
+        Call call(tensors[0]);
+        const std::vector<View> views = views_of(tensors, call.device);
+        Reader<std::vector<View>> from(views, words.data(), words.size());
+        const std::vector<float> numbers(clamp.begin(), clamp.end());
+        mxq::tensor described;
+        const Tensor out = new_result(call, Shape(views[0].shape.begin(), views[0].shape.begin() + views[0].dims),
+                                      plain_format(views[0], "x"), false, described);
+        run_layer(call.place(), from, numbers.data(), numbers.size(), view_of(out));
+        return out;
+    });
+}
 
 }  // namespace
 
@@ -350,7 +377,8 @@ extern "C" __attribute__((visibility("default"))) void mxq_torch_exit(mxq_contex
     const std::lock_guard<std::mutex> guard(blocks().lock);
     auto& contexts = blocks().contexts;
     if (const auto found = contexts.find(context); found != contexts.end()) contexts.erase(found);
-    const auto last = std::find_if(entered.rbegin(), entered.rend(), [&](const Entered& each) { return each.context == context; });
+    const auto last =
+        std::find_if(entered.rbegin(), entered.rend(), [&](const Entered& each) { return each.context == context; });
     if (last != entered.rend()) entered.erase(std::next(last).base());
 }
 
@@ -359,6 +387,7 @@ STABLE_TORCH_LIBRARY(mxq_native, m) {
     m.def("dequantize(Tensor[] tensors, SymInt[] words) -> Tensor");
     m.def("matmul(Tensor[] tensors, SymInt[] words, float alpha) -> Tensor");
     m.def("grouped_matmul(Tensor[] tensors, SymInt[] words, float alpha) -> Tensor");
+    m.def("expert_layer(Tensor[] tensors, SymInt[] words, float[] clamp) -> Tensor");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(mxq_native, CPU, m) {
@@ -366,6 +395,7 @@ STABLE_TORCH_LIBRARY_IMPL(mxq_native, CPU, m) {
     m.impl("dequantize", TORCH_BOX(&dequantize_tensor));
     m.impl("matmul", TORCH_BOX(&matmul));
     m.impl("grouped_matmul", TORCH_BOX(&grouped_matmul));
+    m.impl("expert_layer", TORCH_BOX(&run_expert_layer));
 }
 
 STABLE_TORCH_LIBRARY_IMPL(mxq_native, CUDA, m) {
@@ -373,4 +403,5 @@ STABLE_TORCH_LIBRARY_IMPL(mxq_native, CUDA, m) {
     m.impl("dequantize", TORCH_BOX(&dequantize_tensor));
     m.impl("matmul", TORCH_BOX(&matmul));
     m.impl("grouped_matmul", TORCH_BOX(&grouped_matmul));
+    m.impl("expert_layer", TORCH_BOX(&run_expert_layer));
 }

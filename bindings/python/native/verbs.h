@@ -11,7 +11,8 @@
 
 namespace mxq_python {
 
-// Where a call runs. allocate(bytes) gives memory of the device at a multiple of 256 bytes that lives until the call has run.
+// Where a call runs. allocate(bytes) gives memory of the device at a multiple of 256 bytes that lives until the call has
+// run.
 template <class Allocate>
 struct Place {
     mxq_context* context;
@@ -25,7 +26,8 @@ inline mxq_context* context_of(mxq_device type, int32_t ordinal) {
     static std::mutex lock;
     static auto& contexts = *new std::vector<std::unique_ptr<mxq::context>>(1 + 64);
     const size_t index = type == MXQ_DEVICE_CPU ? 0 : 1 + static_cast<size_t>(ordinal);
-    if (index >= contexts.size()) refuse("an array is on CUDA device " + std::to_string(ordinal) + ", expected one below 64");
+    if (index >= contexts.size())
+        refuse("an array is on CUDA device " + std::to_string(ordinal) + ", expected one below 64");
     const std::lock_guard<std::mutex> guard(lock);
     if (!contexts[index]) contexts[index] = std::make_unique<mxq::context>(type, ordinal);
     return contexts[index]->get();
@@ -47,12 +49,15 @@ void run(const Place<Allocate>& place, std::atomic<bool>& needs_workspace, const
 }
 
 template <class Allocate>
-void quantize(const Place<Allocate>& place, const mxq::quantize_options& options, const mxq::tensor& in, const mxq::tensor& out) {
+void quantize(const Place<Allocate>& place, const mxq::quantize_options& options, const mxq::tensor& in,
+              const mxq::tensor& out) {
     static std::atomic<bool> needs{false};
     mxq_context* on = place.context;
     run(
         place, needs,
-        [&](void* work, uint64_t bytes) { return mxq_quantize(on, options.get(), in.get(), out.get(), work, bytes, place.stream); },
+        [&](void* work, uint64_t bytes) {
+            return mxq_quantize(on, options.get(), in.get(), out.get(), work, bytes, place.stream);
+        },
         [&](mxq_plan** plan) { return mxq_quantize_query(on, options.get(), in.get(), out.get(), plan); });
 }
 
@@ -62,7 +67,9 @@ void dequantize(const Place<Allocate>& place, const mxq::tensor& in, const mxq::
     mxq_context* on = place.context;
     run(
         place, needs,
-        [&](void* work, uint64_t bytes) { return mxq_dequantize(on, nullptr, in.get(), out.get(), work, bytes, place.stream); },
+        [&](void* work, uint64_t bytes) {
+            return mxq_dequantize(on, nullptr, in.get(), out.get(), work, bytes, place.stream);
+        },
         [&](mxq_plan** plan) { return mxq_dequantize_query(on, nullptr, in.get(), out.get(), plan); });
 }
 
@@ -77,7 +84,8 @@ struct Product {
 inline mxq::gemm_options options_of(const Product& how, const Operand& a, const Operand& b) {
     mxq::gemm_options options;
     if (a.transposed || !b.transposed)
-        options.set_transpose(a.transposed ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N, b.transposed ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N);
+        options.set_transpose(a.transposed ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N,
+                              b.transposed ? MXQ_TRANSPOSE_T : MXQ_TRANSPOSE_N);
     if (how.alpha != 1) options.set_alpha(how.alpha);
     if (how.bias) options.set_bias(plain_format(*how.bias, "bias"), how.bias->address(), how.bias->bytes());
     if (how.exact) options.set_exact_products(true);
@@ -108,7 +116,8 @@ void route(const Place<Allocate>& place, const mxq::routing& routing) {
     static std::atomic<bool> needs{false};
     mxq_context* on = place.context;
     run(
-        place, needs, [&](void* work, uint64_t bytes) { return mxq_route(on, nullptr, routing.get(), work, bytes, place.stream); },
+        place, needs,
+        [&](void* work, uint64_t bytes) { return mxq_route(on, nullptr, routing.get(), work, bytes, place.stream); },
         [&](mxq_plan** plan) { return mxq_route_query(on, nullptr, routing.get(), plan); });
 }
 
@@ -126,28 +135,32 @@ void combine(const Place<Allocate>& place, const mxq::routing& routing, const mx
 
 // The gradients of rows and, where they are wanted, of weights, for which `in` is read.
 template <class Allocate>
-void combine_backward(const Place<Allocate>& place, const mxq::routing& routing, const mxq::tensor& of_out, const mxq::tensor& in,
-                      const mxq::tensor& of_in, const mxq::tensor& of_weights) {
+void combine_backward(const Place<Allocate>& place, const mxq::routing& routing, const mxq::tensor& of_out,
+                      const mxq::tensor& in, const mxq::tensor& of_in, const mxq::tensor& of_weights) {
     static std::atomic<bool> needs{false};
     mxq_context* on = place.context;
     run(
         place, needs,
         [&](void* work, uint64_t bytes) {
-            return mxq_combine_backward(on, nullptr, routing.get(), of_out.get(), in.get(), of_in.get(), of_weights.get(), work,
-                                        bytes, place.stream);
+            return mxq_combine_backward(on, nullptr, routing.get(), of_out.get(), in.get(), of_in.get(), of_weights.get(),
+                                        work, bytes, place.stream);
         },
         [&](mxq_plan** plan) {
-            return mxq_combine_backward_query(on, nullptr, routing.get(), of_out.get(), in.get(), of_in.get(), of_weights.get(), plan);
+            return mxq_combine_backward_query(on, nullptr, routing.get(), of_out.get(), in.get(), of_in.get(),
+                                              of_weights.get(), plan);
         });
 }
 
 template <class Allocate>
-void activate(const Place<Allocate>& place, const mxq::activate_options& options, const mxq::tensor& in, const mxq::tensor& out) {
+void activate(const Place<Allocate>& place, const mxq::activate_options& options, const mxq::tensor& in,
+              const mxq::tensor& out) {
     static std::atomic<bool> needs{false};
     mxq_context* on = place.context;
     run(
         place, needs,
-        [&](void* work, uint64_t bytes) { return mxq_activate(on, options.get(), in.get(), out.get(), work, bytes, place.stream); },
+        [&](void* work, uint64_t bytes) {
+            return mxq_activate(on, options.get(), in.get(), out.get(), work, bytes, place.stream);
+        },
         [&](mxq_plan** plan) { return mxq_activate_query(on, options.get(), in.get(), out.get(), plan); });
 }
 
@@ -174,34 +187,19 @@ void expert_layer(const Place<Allocate>& place, const mxq::expert_layer_options&
     run(
         place, needs,
         [&](void* work, uint64_t bytes) {
-            return mxq_expert_layer(on, options.get(), x.get(), routing.get(), gate_up.get(), down.get(), out.get(), work, bytes,
-                                    place.stream);
+            return mxq_expert_layer(on, options.get(), x.get(), routing.get(), gate_up.get(), down.get(), out.get(), work,
+                                    bytes, place.stream);
         },
         [&](mxq_plan** plan) {
-            return mxq_expert_layer_query(on, options.get(), x.get(), routing.get(), gate_up.get(), down.get(), out.get(), plan);
+            return mxq_expert_layer_query(on, options.get(), x.get(), routing.get(), gate_up.get(), down.get(), out.get(),
+                                          plan);
         });
-}
-
-// The choices of tokens (tokens, choices), and their weights where there are some.
-inline mxq::routing routing_of(const View& ids, const std::optional<View>& weights, int32_t experts) {
-    const bool fits = ids.dims == 2 && (ids.element == Element::i32 || ids.element == Element::i64) && ids.gapless();
-    if (!fits)
-        refuse("ids has shape " + text_of(ids.shape.data(), ids.dims) + " or another dtype, expected contiguous (tokens, choices) "
-               "of int32 or int64");
-    mxq::routing routing(ids.shape[0], static_cast<int32_t>(ids.shape[1]), experts);
-    if (ids.count()) routing.set_ids(ids.data, ids.bytes(), ids.element == Element::i32 ? MXQ_TYPE_INT32 : MXQ_TYPE_INT64);
-    if (weights) {
-        if (weights->dims != 2 || !std::equal(ids.shape.begin(), ids.shape.begin() + 2, weights->shape.begin()) || !weights->gapless())
-            refuse("weights has shape " + text_of(weights->shape.data(), weights->dims) + ", expected " +
-                   text_of(ids.shape.data(), 2) + " without gaps, as ids has");
-        routing.set_weights(plain_format(*weights, "weights"), weights->address(), weights->bytes());
-    }
-    return routing;
 }
 
 // The bias of a product: contiguous, and of this shape.
 inline void check_bias(const View& bias, const Shape& shape) {
-    const bool same = bias.dims == static_cast<int>(shape.size()) && std::equal(shape.begin(), shape.end(), bias.shape.begin());
+    const bool same =
+        bias.dims == static_cast<int>(shape.size()) && std::equal(shape.begin(), shape.end(), bias.shape.begin());
     if (!same || !bias.gapless())
         refuse("bias has shape " + text_of(bias.shape.data(), bias.dims) + ", expected " +
                text_of(shape.data(), static_cast<int>(shape.size())) + " without gaps");

@@ -93,6 +93,10 @@ def test_grouped_products():
     assert near(y, mxq.grouped_matmul(x, expected.mT, groups=ENDS)) and not y[32:].any()
     q, eq = mj.quantize(x, ends=ENDS), mxq.quantize(x, groups=ENDS)
     assert near(jax.jit(lambda q: mj.grouped_matmul(q, weight.mT, bias=bias))(q), mxq.grouped_matmul(eq, expected.mT, bias=bias))
+    if ON_CPU:  # which knows the ends
+        with pytest.raises(Exception, match="ends says 32 for the end of the last group, expected 40"):
+            mj.grouped_matmul(x, weight.mT, ENDS, cover_rows=True).block_until_ready()
+    assert near(mj.grouped_matmul(x[:32], weight.mT, ENDS, cover_rows=True), mxq.grouped_matmul(x[:32], expected.mT, groups=ENDS))
     plain = np.ascontiguousarray(w.swapaxes(1, 2))
     assert near(jax.jit(mj.grouped_matmul)(x, plain, ENDS), mxq.grouped_matmul(x, plain, groups=ENDS))
 

@@ -15,7 +15,7 @@ mt = pytest.importorskip("mxq.torch")
 from mxq import _torch_native as native  # noqa: E402
 from mxq._products import prepare_grouped_matmul as REFERENCE_GROUPED  # noqa: E402
 from mxq._products import prepare_matmul as REFERENCE_MATMUL  # noqa: E402
-from mxq import _torch_calls, _torch_verbs  # noqa: E402
+from mxq import _torch_calls, _torch_experts, _torch_verbs  # noqa: E402
 
 pytestmark = pytest.mark.skipif(native.ops is None, reason=f"no operators in C++: {native.missing}")
 FORMATS = [("mxfp8_e4m3", None), ("mxfp8_e4m3", "32x32"), ("mxfp8_e5m2", "128x128"), ("mxfp6_e2m3", None), ("mxfp6_e3m2", "row"),
@@ -111,6 +111,44 @@ def test_grouped_products(calls, format):
     assert set(calls) == {"_grouped_matmul"} and len(calls) == 6
 
 
+LAYERS = [("mxfp8_e4m3", None), ("mxfp8_e4m3", "32x32"), ("mxfp4", None), ("nvfp4", None), ("nvfp4", "16x16"), ("fp8_e4m3", "1x128"),
+          ("fp8_e4m3", "128x128")]
+
+
+@pytest.mark.parametrize("format, scaling", LAYERS)
+@pytest.mark.parametrize("with_biases", [False, True])
+def test_layer_of_experts(monkeypatch, format, scaling, with_biases):
+    tokens, experts, width, inner = 24, 4, 64, 96
+    x, ids = tensor(tokens, width), (abs(tensor(tokens, 2, seed=9, dtype=torch.float32)) * 1000).long() % (experts - 1)
+    ids[3, 1] = -1
+    gate_up, down = tensor(experts, 2 * inner, width, seed=3), tensor(experts, width, inner, seed=4)
+    shares = abs(tensor(tokens, 2, seed=2, dtype=torch.float32)) if with_biases else None
+    biases = (tensor(experts, 2 * inner, seed=5), tensor(experts, width, seed=6)) if with_biases else (None, None)
+    frozen = [mxq.quantize(each, format, scaling=scaling) for each in (gate_up, down)]
+    clamped = {"activation": "swiglu_clamped", "gate_layout": "interleaved_gate_up", "clamp": (1.702, 7.0, 1.0)}
+    calls = [lambda more=more: mt.expert_layer(x, ids, shares, *frozen, *biases, **more) for more in ({}, clamped)]
+    calls += [lambda more=more: mt.expert_layer(x, ids, shares, gate_up, down, *biases, format=format, scaling=scaling, **more)
+              for more in ({}, clamped, {"scale_rounding": "floor"} if format[0] == "m" else {})]
+    for call in calls:
+        expected = in_python(call)
+        with monkeypatch.context() as patch:
+            patch.setattr(_torch_experts, "run_layer", None)  # so that a call of Python fails
+            assert torch.equal(call(), expected) and expected.any()
+
+
+def test_layer_of_experts_in_a_graph():
+    x, ids = tensor(24, 64), torch.arange(48).reshape(24, 2) % 4
+    frozen = [mxq.quantize(each) for each in (tensor(4, 192, 64, seed=3), tensor(4, 64, 96, seed=4))]
+
+    def layer(x):
+        return mt.expert_layer(x, ids, None, *frozen)
+
+    made, names = graph_of(layer, x)
+    assert torch.equal(made, layer(x)) and "mxq_native.expert_layer.default" in names
+    with pytest.raises(mxq.Error, match="expected"):
+        torch.compile(layer)(tensor(24, 32))
+
+
 def test_what_only_python_takes_is_the_same():
     w = mxq.quantize(tensor(3, 32, 64, seed=2))
     as_list = mxq.QTensor.from_parts("mxfp8_e4m3", (3, 32, 64), dtype="bfloat16",
@@ -127,6 +165,7 @@ def test_what_only_python_takes_is_the_same():
     assert torch.equal(mt.matmul(batch, w[0].T), mt.matmul(batch.reshape(16, 64), w[0].T).reshape(2, 8, 32))
 
 
+EXPERTS = [mxq.quantize(each) for each in (torch.ones(2, 64, 32), torch.ones(2, 32, 32))]
 REFUSED = {
     "dtype": lambda: mt.quantize(torch.zeros(4, 32, dtype=torch.int32)),
     "format": lambda: mt.quantize(torch.zeros(4, 32), "fp3"),
@@ -138,6 +177,9 @@ REFUSED = {
     "part": lambda: mt.matmul(mxq.quantize(torch.zeros(16, 8)).T, mxq.quantize(torch.zeros(16, 32))),
     "bias": lambda: mt.matmul(torch.zeros(4, 32), mxq.quantize(torch.zeros(8, 32)).T, bias=torch.zeros(4)),
     "result": lambda: mt.dequantize(mxq.quantize(torch.zeros(4, 32)), torch.int32),
+    "ids": lambda: mt.expert_layer(torch.ones(4, 32), torch.full((4, 2), 9), None, *EXPERTS),
+    "weights": lambda: mt.expert_layer(torch.ones(4, 32), torch.zeros(4, 2).int(), torch.ones(4, 3), *EXPERTS),
+    "activation": lambda: mt.expert_layer(torch.ones(4, 32), torch.zeros(4, 2).int(), None, *EXPERTS, activation="relu"),
     "missing": lambda: mt.dequantize(mxq.quantize(torch.zeros(4, 32)), part="columnwise"),
 }
 

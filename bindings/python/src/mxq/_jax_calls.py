@@ -17,12 +17,11 @@ from ._descriptors import Spec, describe, part_sizes, sizes_without_groups
 from ._library import Error, Handle, check, lib
 from ._memory import HOST, Shape
 from ._names import FORMAT_OF_DTYPE, dtype_name
-from ._operands import ROUNDINGS, quantized_operand, spec_word
+from ._operands import (COVERS_ROWS, EXACT, GROUPED, HAS_BIAS, HAS_DOWN_BIAS, HAS_ENDS, HAS_ROWS, HAS_WEIGHTS, INVARIANT, ROUNDINGS,
+                        TRANSPOSED_PLAIN, quantized_operand, spec_word)
 from ._parts import Part
 from ._verbs import parts_of
 
-HAS_ENDS, COVERS_ROWS, HAS_BIAS, HAS_ROWS, HAS_WEIGHTS, GROUPED, EXACT, INVARIANT, HAS_DOWN_BIAS = (1 << bit for bit in range(9))
-TRANSPOSED_PLAIN = 31
 _VERBS = ("quantize", "dequantize", "multiply", "route", "combine", "combine_backward", "activate", "activate_backward", "expert_layer")
 
 
@@ -213,9 +212,9 @@ def dequantize(q: QTensor, dtype: Any = None) -> Any:
 
 
 def multiply(a: Any, b: Any, *, ends: Any = None, bias: Any = None, dtype: Any = None, exact: bool = False, invariant: bool = False,
-             rows: Any = None, transposed: bool = False, b_transposed: bool = False, alpha: float = 1.0) -> Any:
+             rows: Any = None, transposed: bool = False, b_transposed: bool = False, covers: bool = False, alpha: float = 1.0) -> Any:
     """a b, or with ends one product for each group of rows of a. transposed: a^T b, for each group of rows of both. b_transposed: a
-    plain b is read as its transpose.
+    plain b is read as its transpose. covers: no row is in no group, which the CPU then checks.
 
     rows: the token of each row, where rows of a plain a are read by index.
     """
@@ -234,7 +233,7 @@ def multiply(a: Any, b: Any, *, ends: Any = None, bias: Any = None, dtype: Any =
             raise Error(f"b has shape {b_shape}, expected (groups, inputs, outputs): one matrix for each group")
     out = jax.ShapeDtypeStruct(shape, jnp.dtype(dtype or a.dtype))
     flags = sum(flag for flag, given in ((HAS_ENDS | GROUPED, ends is not None), (HAS_BIAS, bias is not None), (HAS_ROWS, rows is not None),
-                                         (EXACT, exact), (INVARIANT, invariant)) if given)
+                                         (EXACT, exact), (INVARIANT, invariant), (COVERS_ROWS, covers)) if given)
     arrays = [*left, *right, *(each for each in (bias, rows, ends) if each is not None)]
     made: Any = _call("multiply", arrays, [out], [flags, *of_left, *of_right], [alpha])[0]
     return made

@@ -21,7 +21,7 @@ class _How(NamedTuple):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _product(how: _How, a: Any, b: Any, ends: Any, bias: Any) -> Any:
-    made = multiply(a, b, ends=ends, bias=bias, dtype=how.dtype, exact=how.exact, invariant=how.invariant)
+    made = multiply(a, b, ends=ends, bias=bias, dtype=how.dtype, exact=how.exact, invariant=how.invariant, covers=ends is not None and how.covers)
     return made if ends is None or how.covers else within(made, ends)
 
 

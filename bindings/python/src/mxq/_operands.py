@@ -11,6 +11,11 @@ from ._names import FORMAT_NAMES, FORMATS, PARTS, SCALINGS
 
 SCOPES = _raw.FAMILIES["mxq_scope"]
 ROUNDINGS = _raw.FAMILIES["mxq_scale_rounding"]
+ACTIVATIONS = _raw.FAMILIES["mxq_activation"]
+GATE_LAYOUTS = _raw.FAMILIES["mxq_gate_layout"]
+# Bits of the first integer of a handler, and of the layer of experts: what there is.
+HAS_ENDS, COVERS_ROWS, HAS_BIAS, HAS_ROWS, HAS_WEIGHTS, GROUPED, EXACT, INVARIANT, HAS_DOWN_BIAS = [1 << bit for bit in range(9)]
+TRANSPOSED_PLAIN = 31  # the integer of a plain operand that is read as its transpose
 _SCALING_NAMES = {value: name for name, value in SCALINGS.items()}
 _SCOPE_NAMES = {value: name for name, value in SCOPES.items()}
 _NUMBER, _PARTS, _DIMS, _GROUPS = 24, 26, 28, 29  # where these fields of a word begin

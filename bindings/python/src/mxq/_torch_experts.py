@@ -4,13 +4,14 @@ from typing import Any, List, Optional, Sequence, Tuple
 import torch
 from torch import Tensor
 
-from . import _torch_calls
+from . import _torch_calls, _torch_native
 from ._activation import Clamp
 from ._arguments import number
 from ._library import Error
 from ._qtensor import QTensor
 from ._torch_layer import Settings, expert_layer_backward_op, expert_layer_op, run_backward, run_layer
 from ._torch_pack import pack
+from ._torch_verbs import quantize
 
 NAMES = ("x", "weights", "gate_up", "down", "gate_up_bias", "down_bias")
 _WEIGHT_GRADIENTS = ("quantized", "dequantized", "high_precision")
@@ -142,6 +143,13 @@ def expert_layer(x: Tensor, ids: Tensor, weights: Optional[Tensor], gate_up: Any
     wanted = tuple([_torch_calls.wants_gradient(leaf) for leaf in leaves])
     first, second = pack(gate_up, "gate_up"), pack(down, "down")
     if not any(wanted):
+        weight, row = (None, None) if frozen else (Settings.of(settings).weight_spec, Settings.of(settings).row_spec)
+        chosen = [each if weight is None or _torch_native.ops is None else
+                  quantize(each, weight.format, scaling=weight.scaling, scale_rounding=scale_rounding) for each in (gate_up, down)]
+        found = _torch_native.expert_layer(x, ids, weights, *chosen, gate_up_bias, down_bias, row, scale_rounding, activation, gate_layout,
+                                           numbers)
+        if found is not None:
+            return found
         forward: Any = run_layer if _torch_calls.direct(x, ids, weights, gate_up_bias, down_bias, *first[0], *second[0]) else expert_layer_op
         y: Tensor = forward(x, ids, weights, *first[:3], *second[:3], gate_up_bias, down_bias, settings, False, False, False)[0]
         return y

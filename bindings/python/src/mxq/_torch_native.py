@@ -21,7 +21,8 @@ from ._groups import Groups
 from ._library import Error
 from ._memory import CUDA, HOST
 from ._names import FORMAT_OF_DTYPE, PARTS, value_of
-from ._operands import ROUNDINGS, head_word, quantized_operand, seen_operand, spec_of, spec_word
+from ._operands import (ACTIVATIONS, GATE_LAYOUTS, HAS_BIAS, HAS_DOWN_BIAS, HAS_WEIGHTS, ROUNDINGS, head_word, quantized_operand, seen_operand,
+                        spec_of, spec_word)
 from ._parts import Part
 from ._qtensor import QTensor, Transposed
 from ._torch_ops import fake_parts
@@ -80,11 +81,11 @@ class _Raises:
 
 ops, missing = _load()
 if ops is not None:
-    for name in ("quantize", "dequantize", "matmul", "grouped_matmul"):
+    for name in ("quantize", "dequantize", "matmul", "grouped_matmul", "expert_layer"):
         overload = getattr(ops, name).default
         overload._op = _Raises(overload._op)
     _quantize, _dequantize = ops.quantize.default, ops.dequantize.default
-    _matmul, _grouped_matmul = ops.matmul.default, ops.grouped_matmul.default
+    _matmul, _grouped_matmul, _expert_layer = ops.matmul.default, ops.grouped_matmul.default, ops.expert_layer.default
 
 
 # ---- Operands ----------------------------------------------------------------------------------------------------------
@@ -230,6 +231,25 @@ def grouped_product(a: Any, b: Any, groups: Any, *options: Any) -> Optional[Tens
     return product(a, b, groups, True, *options) if (groups is not None) == isinstance(a, Tensor) else None
 
 
+def expert_layer(x: Tensor, ids: Tensor, weights: Optional[Tensor], gate_up: Any, down: Any, gate_up_bias: Optional[Tensor],
+                 down_bias: Optional[Tensor], rows: Optional[Spec], scale_rounding: Optional[str], activation: str,
+                 gate_layout: Optional[str], clamp: Any) -> Optional[Tensor]:
+    """rows: how rows are quantized before each product, or None for rows as they are."""
+    first, second = (None, None) if ops is None else (operand(gate_up), operand(down))
+    if first is None or second is None or activation not in ACTIVATIONS or (gate_layout or "gate_up") not in GATE_LAYOUTS:
+        return None
+    if scale_rounding is not None and scale_rounding not in ROUNDINGS:
+        return None
+    rounding = 0 if scale_rounding is None else ROUNDINGS[scale_rounding]
+    word = 0 if rows is None else spec_word(rows, 1, 2, scale_rounding=rounding)
+    given = ((HAS_WEIGHTS, weights), (HAS_BIAS, gate_up_bias), (HAS_DOWN_BIAS, down_bias))
+    words = [sum([flag for flag, tensor in given if tensor is not None]), ACTIVATIONS[activation],
+             0 if gate_layout is None else GATE_LAYOUTS[gate_layout], word, gate_up.shape[0], *first[1], *second[1]]
+    tensors = [x, ids, *first[0], *second[0], *[tensor for _, tensor in given if tensor is not None]]
+    made: Optional[Tensor] = _called(_expert_layer, tensors, words, [] if clamp is None else [float(number) for number in clamp])
+    return made
+
+
 def _called(operator: Any, tensors: List[Tensor], *arguments: Any) -> Any:
     """What the operator gives, in a graph or directly; None where a gradient is wanted, and for what the operator refuses outside of
     graphs. A call that is refused wrote nothing."""
@@ -276,6 +296,10 @@ def _fake_product(tensors: List[Tensor], words: List[Any], alpha: float) -> Tens
     return tensors[0].new_empty((left[-2], right[-1]), dtype=_DTYPE_OF[words[0] & 3])
 
 
+def _fake_expert_layer(tensors: List[Tensor], words: List[Any], clamp: List[float]) -> Tensor:
+    return torch.empty_like(tensors[0], memory_format=torch.contiguous_format)
+
+
 def _fake_dequantize(tensors: List[Tensor], words: List[Any]) -> Tensor:
     return tensors[0].new_empty(seen_operand(tensors, words, 1, 0)[0], dtype=_DTYPE_OF[words[0] & 3])
 
@@ -290,3 +314,4 @@ if ops is not None:
     library.register_fake("mxq_native::dequantize", _fake_dequantize)
     library.register_fake("mxq_native::matmul", _fake_product)
     library.register_fake("mxq_native::grouped_matmul", _fake_product)
+    library.register_fake("mxq_native::expert_layer", _fake_expert_layer)
