@@ -107,7 +107,8 @@ followers: List[Tuple[Callable[..., None], Callable[..., None]]] = []
 
 def entered_contexts() -> List[Context]:
     """The contexts of the `with` blocks around this call, the outermost first."""
-    found, entered = [], _entered.get()
+    found: List[Context] = []
+    entered = _entered.get()
     while entered is not None:
         found.insert(0, entered[0])
         entered = entered[1]

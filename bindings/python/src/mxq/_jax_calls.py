@@ -35,7 +35,8 @@ def _register() -> None:
                           "bindings/python/native/build.py and name the file in the environment variable MXQ_JAX_LIBRARY") from None
     for verb in _VERBS:
         for platform, suffix in (("cpu", "cpu"), ("CUDA", "cuda")):
-            jax.ffi.register_ffi_target(f"mxq_{verb}", jax.ffi.pycapsule(getattr(opened, f"mxq_jax_{verb}_{suffix}")), platform=platform)
+            handler = jax.ffi.pycapsule(getattr(opened, f"mxq_jax_{verb}_{suffix}"))  # type: ignore[no-untyped-call,unused-ignore]
+            jax.ffi.register_ffi_target(f"mxq_{verb}", handler, platform=platform)
 
 
 _register()
@@ -46,8 +47,12 @@ def _call(verb: str, arrays: Sequence[Any], results: Sequence[Any], words: Seque
     return list(made)
 
 
-def like(x: Any, shape: Shape, dtype: Any = None) -> Any:
-    return jax.ShapeDtypeStruct(shape, dtype or x.dtype)
+def _struct(shape: Shape, dtype: Any) -> Any:
+    return jax.ShapeDtypeStruct(shape, dtype)  # type: ignore[no-untyped-call,unused-ignore]
+
+
+def like(x: Any, shape: Shape) -> Any:
+    return _struct(shape, x.dtype)
 
 
 def plain_name(x: Any, what: str) -> str:
@@ -56,13 +61,6 @@ def plain_name(x: Any, what: str) -> str:
     if name not in FORMAT_OF_DTYPE:
         raise Error(f"{what} has dtype {name}, expected float32, float16 or bfloat16; convert it to one of them")
     return str(name)
-
-
-class Grouping(NamedTuple):
-    """How many groups rows have, and how they are padded."""
-
-    count: int
-    alignment: Tuple[int, int] = (1, 0)
 
 
 # ---- Quantized tensors -------------------------------------------------------------------------------------------------
@@ -141,19 +139,17 @@ def operand(x: Any, what: str) -> Tuple[List[Any], List[int]]:
     return found
 
 
-def quantized_results(spec: Spec, shape: Shape, parts: Sequence[str], groups: Optional[Grouping]) -> List[Any]:
-    """The results of a call that quantizes: of each part codes, scales and, of NVFP4, amaxes."""
+def quantized_results(spec: Spec, shape: Shape, parts: Sequence[str], groups: Optional[int]) -> List[Any]:
+    """The results of a call that quantizes: of each part codes, scales and, of NVFP4, amaxes. groups: how many rows have, if any."""
     described: Optional[Handle] = None
     if groups is not None:
         described = describe(spec, shape, None, HOST)
-        check(lib.mxq_tensor_set_groups(described.value, None, 0, _raw.MXQ_TYPE_INT32, groups.count))
-        if groups.alignment != (1, 0):
-            check(lib.mxq_tensor_set_group_alignment(described.value, *groups.alignment))
+        check(lib.mxq_tensor_set_groups(described.value, None, 0, _raw.MXQ_TYPE_INT32, groups))
     out: List[Any] = []
     for part in parts:
         sizes = sizes_without_groups(spec, shape, part) if described is None else part_sizes(described.value, spec, shape, part, True)
-        out += [jax.ShapeDtypeStruct(sizes.codes, np.uint8), jax.ShapeDtypeStruct(sizes.scales, np.dtype(sizes.scale_type))]
-        out += [jax.ShapeDtypeStruct((sizes.amax_bytes // 4,), np.float32)] if sizes.amax_bytes else []
+        out += [_struct(sizes.codes, np.uint8), _struct(sizes.scales, np.dtype(sizes.scale_type))]
+        out += [_struct((sizes.amax_bytes // 4,), np.float32)] if sizes.amax_bytes else []
     return out
 
 
@@ -190,7 +186,7 @@ def quantize(x: Any, spec: Spec, parts: Any = "rowwise", scale_rounding: Optiona
     word = spec_word(spec, _bits(names), len(shape), scale_rounding=rounding_number(scale_rounding))
     arrays = [x, *([] if rows is None else [rows]), *([] if ends is None else [ends])]
     flags = (HAS_ENDS if ends is not None else 0) | (HAS_ROWS if rows is not None else 0)
-    results = quantized_results(spec, shape, names, None if ends is None else Grouping(ends.shape[0]))
+    results = quantized_results(spec, shape, names, None if ends is None else ends.shape[0])
     return collected(spec, shape, names, dtype, _call("quantize", arrays, results, [flags, word]), ends)
 
 
@@ -205,7 +201,7 @@ def dequantize(q: QTensor, dtype: Any = None) -> Any:
         raise Error(f"q is {q!r}, expected a QTensor of mxq.jax that is no transpose")
     arrays, words = operand(q, "q")
     grouped = [] if q.ends is None else [q.ends]
-    out = jax.ShapeDtypeStruct(q.stored_shape, jnp.dtype(dtype or q.dtype))
+    out = _struct(q.stored_shape, jnp.dtype(dtype or q.dtype))
     plain_name(out, "the result")
     made = _call("dequantize", [*arrays, *grouped], [out], [HAS_ENDS if grouped else 0, *words])[0]
     return within(made, q.ends) if grouped else made
@@ -231,7 +227,7 @@ def multiply(a: Any, b: Any, *, ends: Any = None, bias: Any = None, dtype: Any =
         shape = (a_shape[-2], b_shape[-1])
         if ends is not None and len(b_shape) != 3:
             raise Error(f"b has shape {b_shape}, expected (groups, inputs, outputs): one matrix for each group")
-    out = jax.ShapeDtypeStruct(shape, jnp.dtype(dtype or a.dtype))
+    out = _struct(shape, jnp.dtype(dtype or a.dtype))
     flags = sum(flag for flag, given in ((HAS_ENDS | GROUPED, ends is not None), (HAS_BIAS, bias is not None), (HAS_ROWS, rows is not None),
                                          (EXACT, exact), (INVARIANT, invariant), (COVERS_ROWS, covers)) if given)
     arrays = [*left, *right, *(each for each in (bias, rows, ends) if each is not None)]
@@ -267,8 +263,8 @@ def _offsets(tokens: int, choices: int, experts: int) -> Tuple[int, Dict[str, in
 
 
 def route(ids: Any, experts: int) -> Routing:
-    size, places = _offsets(*ids.shape, experts)
-    memory = _call("route", [ids], [jax.ShapeDtypeStruct((size,), np.int32)], [0, experts])[0]
+    size, places = _offsets(ids.shape[0], ids.shape[1], experts)
+    memory = _call("route", [ids], [_struct((size,), np.int32)], [0, experts])[0]
     rows = ids.shape[0] * ids.shape[1]
 
     def taken(name: str, count: int) -> Any:
@@ -288,7 +284,7 @@ def combine_backward(routing: Routing, gradient: Any, weights: Any, rows: Any) -
     given = weights is not None
     arrays = [*routing, *([weights] if given else []), gradient, *([rows] if given else [])]
     results = [like(gradient, (routing.row_tokens.shape[0], gradient.shape[-1]))]
-    results += [jax.ShapeDtypeStruct(routing.choice_rows.shape, np.float32)] if given else []
+    results += [_struct(routing.choice_rows.shape, np.float32)] if given else []
     made = _call("combine_backward", arrays, results, [HAS_WEIGHTS | HAS_ROWS if given else 0])
     return made[0], made[1] if given else None
 
@@ -308,7 +304,7 @@ def _activated(x: Any, shape: Shape, spec: Optional[Spec], parts: Any, scale_rou
         return 0, [like(x, shape)], lambda made: made[0]
     names, dtype = parts_of(parts), plain_name(x, "x")
     word = spec_word(spec, _bits(names), 2, scale_rounding=rounding_number(scale_rounding))
-    results = quantized_results(spec, shape, names, Grouping(ends.shape[0]))
+    results = quantized_results(spec, shape, names, ends.shape[0])
     return word, results, lambda made: collected(spec, shape, names, dtype, made, ends)
 
 
@@ -325,7 +321,7 @@ def activate_backward(how: Activation, gradient: Any, x: Any, ends: Any, spec: O
                       scale_rounding: Optional[str] = None, bias: bool = False) -> Tuple[Any, Any]:
     """The gradient of x, as an array or quantized, and of the bias that was added to it."""
     word, results, collect = _activated(x, tuple(x.shape), spec, parts, scale_rounding, ends)
-    more = [jax.ShapeDtypeStruct((ends.shape[0], x.shape[1]), np.float32)] if bias else []
+    more = [_struct((ends.shape[0], x.shape[1]), np.float32)] if bias else []
     made = _call("activate_backward", [gradient, x, ends], [*results, *more],
                  [HAS_BIAS if bias else 0, how.activation, how.gate_layout, word], how.clamp)
     return collect(made[: len(results)]), made[-1] if bias else None

@@ -28,7 +28,7 @@ class _ExpertLayer(torch.autograd.Function):
                 gate_up_place: Optional[Tensor], down_place: Optional[Tensor], ids: Tensor, settings: str, wanted: Tuple[bool, ...],
                 texts: Tuple[str, str], shapes: Tuple[Any, Any], gate_ups: int, *operands: Tensor) -> Tensor:
         of_weights = wanted[2] or wanted[3]
-        forward: Any = run_layer if _torch_calls.direct(x, ids, weights, gate_up_bias, down_bias, *operands) else expert_layer_op
+        forward: Any = run_layer if _torch_native.direct(x, ids, weights, gate_up_bias, down_bias, *operands) else expert_layer_op
         y, *kept = forward(x, ids, weights, *_packed(operands, gate_ups, texts, shapes), gate_up_bias, down_bias, settings,
                                    True, wanted[1], of_weights)
         reads_x = wanted[2] and Settings.of(settings).weight_gradient == "high_precision"
@@ -57,7 +57,7 @@ class _ExpertLayer(torch.autograd.Function):
             if wanted:
                 of[i] = _place_for(NAMES[i], inputs[i], dy, packed[2]) if added[i] is None else added[i]
         names = [name for name, place in zip(NAMES, of) if place is not None]
-        backward: Any = run_backward if _torch_calls.direct(dy, *ctx.saved_tensors) else expert_layer_backward_op
+        backward: Any = run_backward if _torch_native.direct(dy, *ctx.saved_tensors) else expert_layer_backward_op
         backward(dy.contiguous(), x, weights, *packed, kept, ids.shape[1], ctx.settings,
                  [place for place in of if place is not None], " ".join(names),
                  [added[NAMES.index(name)] is not None for name in names])
@@ -144,13 +144,13 @@ def expert_layer(x: Tensor, ids: Tensor, weights: Optional[Tensor], gate_up: Any
     first, second = pack(gate_up, "gate_up"), pack(down, "down")
     if not any(wanted):
         weight, row = (None, None) if frozen else (Settings.of(settings).weight_spec, Settings.of(settings).row_spec)
-        chosen = [each if weight is None or _torch_native.ops is None else
-                  quantize(each, weight.format, scaling=weight.scaling, scale_rounding=scale_rounding) for each in (gate_up, down)]
-        found = _torch_native.expert_layer(x, ids, weights, *chosen, gate_up_bias, down_bias, row, scale_rounding, activation, gate_layout,
+        halves, out = [each if weight is None or _torch_native.ops is None else
+                       quantize(each, weight.format, scaling=weight.scaling, scale_rounding=scale_rounding) for each in (gate_up, down)]
+        found = _torch_native.expert_layer(x, ids, weights, halves, out, gate_up_bias, down_bias, row, scale_rounding, activation, gate_layout,
                                            numbers)
         if found is not None:
             return found
-        forward: Any = run_layer if _torch_calls.direct(x, ids, weights, gate_up_bias, down_bias, *first[0], *second[0]) else expert_layer_op
+        forward: Any = run_layer if _torch_native.direct(x, ids, weights, gate_up_bias, down_bias, *first[0], *second[0]) else expert_layer_op
         y: Tensor = forward(x, ids, weights, *first[:3], *second[:3], gate_up_bias, down_bias, settings, False, False, False)[0]
         return y
     if wanted[0] or wanted[4]:

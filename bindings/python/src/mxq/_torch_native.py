@@ -46,7 +46,7 @@ def _load() -> Tuple[Any, str]:
     if tuple(int(number) for number in version.split("+")[0].split(".")[:2]) < _OLDEST:
         return None, f"torch {version} is older than {'.'.join(map(str, _OLDEST))}"
     try:
-        torch.ops.load_library(path)
+        torch.ops.load_library(path)  # type: ignore[no-untyped-call,unused-ignore]
     except OSError as error:
         return None, str(error)
     _follow_contexts(ctypes.CDLL(path))

@@ -10,7 +10,8 @@ from ._groups import Groups
 from ._names import PARTS
 from ._parts import Part
 from ._qtensor import QTensor
-from ._torch_calls import direct, row_groups
+from ._torch_calls import row_groups
+from ._torch_native import direct
 from ._torch_ops import checked_ends_op, dequantize_op, quantize_op
 from ._torch_pack import device_of, pack
 from ._verbs import parts_of
