@@ -43,15 +43,20 @@ def report_operators(device, wait=lambda: None):
     q = mt.quantize(x)
     (left, of_left), (right, of_right) = native.operand(q), native.operand(weight.T)
     word = native._recipe("mxfp8_e4m3", "rowwise", None, False, "tensor", None, 2).word
+    tokens, ids = torch.ones(2, 64, device=device), torch.tensor([[0, 1], [1, 2]], device=device)
+    experts = [mxq.quantize(torch.ones(shape, device=device)) for shape in ((4, 64, 64), (4, 64, 32))]
     calls = {"quantize": (lambda: mt.quantize(x), lambda: native._quantize(x, word, None)),
              "dequantize": (lambda: mt.dequantize(q), lambda: native._dequantize(left, [1, *of_left])),
-             "matmul": (lambda: mt.matmul(q, weight.T), lambda: native._matmul(left + right, [1, *of_left, *of_right], 1.0))}
-    ops, times = native.ops, {name: (microseconds(operator, wait), microseconds(call, wait)) for name, (call, operator) in calls.items()}
+             "matmul": (lambda: mt.matmul(q, weight.T), lambda: native._matmul(left + right, [1, *of_left, *of_right], 1.0)),
+             "expert_layer": (lambda: mt.expert_layer(tokens, ids, None, *experts), None)}
+    ops, times = native.ops, {}
+    for name, (call, operator) in calls.items():
+        times[name] = (f", its operator alone {microseconds(operator, wait):.1f} us" if operator else "", microseconds(call, wait))
     try:
         native.ops = None
         for name, (call, _) in calls.items():
             operator, with_it = times[name]
-            print(f"torch {torch.__version__} on {device}, mxq.torch.{name}: {with_it:.1f} us, its operator alone {operator:.1f} us; "
+            print(f"torch {torch.__version__} on {device}, mxq.torch.{name}: {with_it:.1f} us{operator}; "
                   f"in Python {microseconds(call, wait):.1f} us")
     finally:
         native.ops = ops

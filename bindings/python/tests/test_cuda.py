@@ -311,6 +311,24 @@ def test_operators_in_cpp_are_those_in_python(format):
         assert found is not None and torch.equal(found, prepare_grouped_matmul(a, experts.mT, groups=groups).run())
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_the_layer_of_experts_in_cpp_is_that_in_python(format, monkeypatch):
+    from mxq import _torch_native as native
+
+    if native.ops is None:
+        pytest.skip(f"no operators in C++: {native.missing}")
+    x, ids = tensor(48, 256), torch.from_numpy(abs(numbers(48, 2, seed=9)) * 1000).long().to(DEVICE) % 3
+    shares = abs(tensor(48, 2, seed=2, dtype=torch.float32))
+    weights = [tensor(4 * 256, 256, seed=3).reshape(4, 256, 256), tensor(4 * 256, 128, seed=4).reshape(4, 256, 128)]
+    frozen = [mxq.quantize(weight, format) for weight in weights]
+    for call in (lambda: mt.expert_layer(x, ids, shares, *frozen), lambda: mt.expert_layer(x, ids, shares, *weights, format=format)):
+        found = call()
+        with monkeypatch.context() as patch:
+            patch.setattr(native, "ops", None)
+            expected = call()
+        assert torch.equal(found, expected), decibels(found, expected)
+
+
 def test_operators_in_cpp_in_a_graph_on_another_stream():
     x, weight = tensor(64, 256), mxq.quantize(tensor(128, 256, seed=2), "mxfp4")
 
