@@ -56,13 +56,14 @@ struct Allocate {
     ffi::ScratchAllocator* scratch;
     std::vector<std::unique_ptr<void, Free>>* host;
     void* operator()(uint64_t bytes) const {
+        const uint64_t most = bytes + 255;  // XLA aligns scratch memory to 64 bytes at most
         std::optional<void*> memory;
         if (scratch)
-            memory = scratch->Allocate(bytes, 256);
+            memory = scratch->Allocate(most);
         else
-            memory = host->emplace_back(std::aligned_alloc(256, (bytes + 255) / 256 * 256)).get();
+            memory = host->emplace_back(std::malloc(most)).get();
         if (!memory || !*memory) throw mxq::error(MXQ_STATUS_OUT_OF_MEMORY, "there is no memory for what a call needs");
-        return *memory;
+        return reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(*memory) + 255) / 256 * 256);
     }
 };
 
