@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import jax
+import jax.ffi
 import jax.numpy as jnp
 import numpy as np
 
