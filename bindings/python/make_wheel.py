@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""make_wheel.py [--portable] [--most MB] name library outdir: zips the package and a library into a wheel.
+"""make_wheel.py [--portable] [--most MB] [--native FOLDER] name library outdir: zips the package and a library into a wheel.
 
 Its tag says what the library needs. Two runs give the same bytes. --portable: refuses a library that needs more than the C library. --most: refuses a larger wheel.
+--native: adds the operators of torch and the handlers of XLA that native/build.py put there; where they cannot be loaded, the package does without.
 """
 import argparse
 import base64
@@ -71,6 +72,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--portable", action="store_true")
     parser.add_argument("--most", type=float, default=float("inf"), metavar="MB")
+    parser.add_argument("--native", type=Path, metavar="FOLDER")
     parser.add_argument("name")
     parser.add_argument("built", metavar="library", type=Path)
     parser.add_argument("outdir", type=Path)
@@ -87,6 +89,9 @@ def main() -> int:
     files = {str(path.relative_to(HERE / "src")): path.read_bytes() for path in sorted((HERE / "src/mxq").rglob("*.py"))}
     files["mxq/py.typed"] = b""
     files["mxq/libmxq.so.0"] = arguments.built.read_bytes()
+    for name in ("libmxq_torch.so", "libmxq_jax.so"):
+        if arguments.native and (arguments.native / name).exists():
+            files[f"mxq/{name}"] = (arguments.native / name).read_bytes()
     info = f"{stem}.dist-info"
     files[f"{info}/METADATA"] = metadata(arguments.name, version).encode()
     files[f"{info}/entry_points.txt"] = commands()
@@ -100,7 +105,7 @@ def main() -> int:
     with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as out:
         for name, data in files.items():
             entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
-            entry.external_attr = (0o100755 if name.endswith(".so.0") else 0o100644) << 16
+            entry.external_attr = (0o100755 if name.endswith((".so.0", ".so")) else 0o100644) << 16
             entry.compress_type = zipfile.ZIP_DEFLATED
             out.writestr(entry, data)
     size = wheel.stat().st_size / 1e6

@@ -5,6 +5,8 @@
 # CUDA, or would need more of a system than manylinux has.
 #   MXQ_CUDA=OFF      the wheel mxq-cpu, without the CUDA backend
 #   MXQ_CMAKE_ARGS    more arguments for cmake, such as -DMXQ_CUDA_ARCHITECTURES=90a-real
+#   MXQ_PYTHON        the Python whose torch and jaxlib the operators of mxq.torch and the handlers of mxq.jax are compiled for
+#                     (default: python3); the wheel has none where it has neither
 #   MXQ_BUILD_DIR     where to build (default: build/wheel-mxq or build/wheel-mxq-cpu)
 set -euo pipefail
 mkdir -p "${1:?the folder that gets the wheel}"
@@ -26,4 +28,6 @@ cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DMXQ_CUDA=$cuda -DMXQ_TESTS=O
 cmake --build "$build" --parallel "$(nproc)"
 cmake --install "$build" --strip --prefix "$build/prefix" >/dev/null
 library=$(find "$build/prefix" -name libmxq.so.0 | head -n 1)
-python3 "$here/make_wheel.py" --portable --most "$most" "$name" "$library" "$outdir"
+rm -rf "$build/native"
+"${MXQ_PYTHON:-python3}" "$here/native/build.py" "$library" "$build/native"
+python3 "$here/make_wheel.py" --portable --most "$most" --native "$build/native" "$name" "$library" "$outdir"

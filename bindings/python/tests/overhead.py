@@ -1,6 +1,7 @@
 """python overhead.py: what mxq.quantize costs on top of the C call that it makes, for a small array: microseconds, the best of many.
 
-Of numpy, and of torch where it is installed, there on a GPU as well. For torch, set OMP_NUM_THREADS=1.
+Of numpy, and of torch where it is installed, there on a GPU as well. For torch, set OMP_NUM_THREADS=1. Then what calls of mxq.torch
+cost with the operators in C++, where these are there, and without.
 """
 import time
 
@@ -30,6 +31,37 @@ def report(name, x, wait=lambda: None):
     print(f"{name}: C call through ctypes {c:.1f} us, mxq.quantize {whole:.1f} us: {whole - c:.1f} us over it")
 
 
+def report_operators(device, wait=lambda: None):
+    """Calls of mxq.torch, and of the operators beneath them alone."""
+    import mxq.torch as mt
+    from mxq import _torch_native as native
+
+    if native.ops is None:
+        print(f"torch {torch.__version__}: no operators in C++: {native.missing}")
+        return
+    x, weight = torch.ones(2, 64, device=device), mxq.quantize(torch.ones(32, 64, device=device))
+    q = mt.quantize(x)
+    (left, of_left), (right, of_right) = native.operand(q), native.operand(weight.T)
+    word = native._recipe("mxfp8_e4m3", "rowwise", None, False, "tensor", None, 2).word
+    tokens, ids = torch.ones(2, 64, device=device), torch.tensor([[0, 1], [1, 2]], device=device)
+    experts = [mxq.quantize(torch.ones(shape, device=device)) for shape in ((4, 64, 64), (4, 64, 32))]
+    calls = {"quantize": (lambda: mt.quantize(x), lambda: native._quantize(x, word, None)),
+             "dequantize": (lambda: mt.dequantize(q), lambda: native._dequantize(left, [1, *of_left])),
+             "matmul": (lambda: mt.matmul(q, weight.T), lambda: native._matmul(left + right, [1, *of_left, *of_right], 1.0)),
+             "expert_layer": (lambda: mt.expert_layer(tokens, ids, None, *experts), None)}
+    ops, times = native.ops, {}
+    for name, (call, operator) in calls.items():
+        times[name] = (f", its operator alone {microseconds(operator, wait):.1f} us" if operator else "", microseconds(call, wait))
+    try:
+        native.ops = None
+        for name, (call, _) in calls.items():
+            operator, with_it = times[name]
+            print(f"torch {torch.__version__} on {device}, mxq.torch.{name}: {with_it:.1f} us{operator}; "
+                  f"in Python {microseconds(call, wait):.1f} us")
+    finally:
+        native.ops = ops
+
+
 x = np.random.default_rng(0).standard_normal((2, 64), dtype="float32")
 report("numpy", x)
 try:
@@ -38,5 +70,7 @@ except ImportError:
     torch = None
 if torch is not None:
     report("torch", torch.from_numpy(x))
+    report_operators("cpu")
     if torch.cuda.is_available() and "without CUDA" not in mxq.build():
         report("torch on CUDA", torch.from_numpy(x).cuda(), torch.cuda.synchronize)
+        report_operators("cuda", torch.cuda.synchronize)

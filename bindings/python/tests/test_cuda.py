@@ -289,6 +289,65 @@ def test_cupy():
         )
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_operators_in_cpp_are_those_in_python(format):
+    from mxq import _torch_native as native
+    from mxq._products import prepare_grouped_matmul, prepare_matmul
+
+    if native.ops is None:
+        pytest.skip(f"no operators in C++: {native.missing}")
+    x, w, ends = tensor(96, 256), tensor(64, 256, seed=2), torch.tensor([5, 40, 96], dtype=torch.int32, device=DEVICE)
+    experts = mxq.quantize(tensor(192, 256, seed=3).reshape(3, 64, 256), format)
+    q, expected, weight = mt.quantize(x, format, parts="both"), mxq.quantize(x, format, parts="both"), mxq.quantize(w, format)
+    rows = mt.quantize(x, format, ends=ends)
+    for name, part in expected.parts.items():
+        assert all(torch.equal(a, b) for a, b in zip(q.part(name)[:3], part[:3]) if b is not None)
+    assert torch.equal(native.dequantize(q, None, None), expected.dequantize())
+    for a in (x, q):
+        found = native.product(a, weight.T, None, False, torch.float32, None, False, False, 0, 1.0)
+        assert found is not None and torch.equal(found, prepare_matmul(a, weight.T, dtype=torch.float32).run())
+    for a, groups in ((rows, None), (x, mxq.Groups(ends))):
+        found = native.grouped_product(a, experts.mT, groups, None, None, False, False, 0, 1.0)
+        assert found is not None and torch.equal(found, prepare_grouped_matmul(a, experts.mT, groups=groups).run())
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_the_layer_of_experts_in_cpp_is_that_in_python(format, monkeypatch):
+    from mxq import _torch_native as native
+
+    if native.ops is None:
+        pytest.skip(f"no operators in C++: {native.missing}")
+    x, ids = tensor(48, 256), torch.from_numpy(abs(numbers(48, 2, seed=9)) * 1000).long().to(DEVICE) % 3
+    shares = abs(tensor(48, 2, seed=2, dtype=torch.float32))
+    weights = [tensor(4 * 256, 256, seed=3).reshape(4, 256, 256), tensor(4 * 256, 128, seed=4).reshape(4, 256, 128)]
+    frozen = [mxq.quantize(weight, format) for weight in weights]
+    for call in (lambda: mt.expert_layer(x, ids, shares, *frozen), lambda: mt.expert_layer(x, ids, shares, *weights, format=format)):
+        found = call()
+        with monkeypatch.context() as patch:
+            patch.setattr(native, "ops", None)
+            expected = call()
+        assert torch.equal(found, expected), decibels(found, expected)
+
+
+def test_operators_in_cpp_in_a_graph_on_another_stream():
+    x, weight = tensor(64, 256), mxq.quantize(tensor(128, 256, seed=2), "mxfp4")
+
+    def layer():
+        return mt.matmul(mt.quantize(x), weight.T)
+
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    with torch.cuda.stream(stream):
+        layer()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph, stream=stream):
+            y = layer()
+    for seed in (5, 6):
+        x.copy_(tensor(64, 256, seed=seed))
+        graph.replay()
+        torch.cuda.synchronize()
+        assert torch.equal(y, layer())
+
+
 def test_jax():
     jax = pytest.importorskip("jax")
     if jax.default_backend() != "gpu":

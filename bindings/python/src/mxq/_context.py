@@ -2,7 +2,7 @@
 import contextvars
 import ctypes
 import threading
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import _raw
 from ._library import Error, Handle, check, lib
@@ -56,12 +56,16 @@ class Context:
 
     def __enter__(self) -> "Context":
         _entered.set((self, _entered.get()))
+        for enter, _ in followers:
+            enter(*self._device, self.address)
         return self
 
     def __exit__(self, *exception: Any) -> None:
         entered = _entered.get()
         if entered is not None:
             _entered.set(entered[1])
+        for _, leave in followers:
+            leave(self.address)
 
     @property
     def device(self) -> str:
@@ -97,6 +101,18 @@ _contexts: Dict[Device, Context] = {}
 _lock = threading.Lock()
 _Entered = Optional[Tuple[Context, Any]]  # the innermost context, and those around it
 _entered: "contextvars.ContextVar[_Entered]" = contextvars.ContextVar("mxq", default=None)
+# What compiled libraries are told where a `with` block begins, (device type, ordinal, address), and where it ends, (address).
+followers: List[Tuple[Callable[..., None], Callable[..., None]]] = []
+
+
+def entered_contexts() -> List[Context]:
+    """The contexts of the `with` blocks around this call, the outermost first."""
+    found: List[Context] = []
+    entered = _entered.get()
+    while entered is not None:
+        found.insert(0, entered[0])
+        entered = entered[1]
+    return found
 
 
 def context_for(device: Device, given: Optional[Context] = None) -> Context:

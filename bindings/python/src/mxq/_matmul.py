@@ -22,6 +22,13 @@ def _torch_follows(*operands: Any) -> bool:
     return torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in flat)
 
 
+def _simple(out: Any, beta: float, accumulate: bool, implementation: Any, context: Any) -> Any:
+    """The operators of torch in C++, where they are loaded and take a product with these options; None otherwise."""
+    if out is not None or beta != 0 or accumulate or implementation is not None or context is not None:
+        return None
+    return sys.modules.get("mxq._torch_native")
+
+
 @verb(prepare_matmul)
 def matmul(a: Any, b: Any, *, dtype: Any = None, out: Any = None, alpha: float = 1.0, beta: float = 0.0, accumulate: bool = False,
            bias: Any = None, exact_products: bool = False, row_invariant: bool = False, sm_count: int = 0,
@@ -45,6 +52,10 @@ def matmul(a: Any, b: Any, *, dtype: Any = None, out: Any = None, alpha: float =
         from . import _torch_calls
 
         return _torch_calls.matmul(a, b, **options)
+    native = _simple(out, beta, accumulate, implementation, context)
+    found = native and native.product(a, b, None, False, dtype, bias, exact_products, row_invariant, sm_count, alpha)
+    if found is not None:
+        return found
     return prepare_matmul(a, b, **options).run()
 
 
@@ -68,6 +79,10 @@ def grouped_matmul(a: Any, b: Any, *, groups: Any = None, dtype: Any = None, out
         from . import _torch_calls
 
         return _torch_calls.grouped_matmul(a, b, **options)
+    native = _simple(out, beta, accumulate, implementation, context)
+    found = native and native.grouped_product(a, b, groups, dtype, bias, exact_products, row_invariant, sm_count, alpha)
+    if found is not None:
+        return found
     return prepare_grouped_matmul(a, b, **options).run()
 
 

@@ -14,6 +14,9 @@ PLAIN = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int32": 4, "int64": 8, "uint64": 8, "uint8": 1}
 FORMAT_OF_DTYPE = {dtype: FORMATS[name] for name, dtype in PLAIN.items()}
 
+# Blocks of rows that go with square tiles of weights.
+ROW_SCALINGS = {"32x32": "1x32", "128x128": "1x128", "16x16": "1x16"}
+
 # The dtype of one byte of codes, where there is one: 6 bits have none, and 4 bits have one in torch alone.
 CODE_DTYPES = {
     "mxfp8_e4m3": "float8_e4m3fn",

@@ -27,17 +27,18 @@ class QTensor(Operators):
     tensor of experts, q[i] and q[i:j] are views of some.
     """
 
-    __slots__ = ("_spec", "_shape", "_groups", "_parts", "dtype", "_device", "_kind", "_arrays", "_described")
+    __slots__ = ("_spec", "_shape", "_groups", "_parts", "dtype", "_device", "_kind", "_arrays", "_described", "_native")
 
     def __init__(self, spec: Spec, shape: Shape, groups: Optional[Groups], parts: Dict[str, Part], dtype: str, device: Device,
-                 kind: Any, handle: Optional[Handle] = None):
+                 kind: Any, handle: Optional[Handle] = None, arrays: Optional[List[Any]] = None):
         self._spec, self._shape, self._groups, self._parts, self.dtype = spec, shape, groups, parts, dtype
         self._device, self._kind = device, kind
-        self._arrays = [array for part in parts.values() for array in part[:4] if array is not None]
+        self._arrays = arrays or [array for part in parts.values() for array in part[:4] if array is not None]
         if groups is not None:
             self._arrays += [groups.ends] if groups.host_ends is None else [groups.ends, groups.host_ends]
         # The descriptor, and the keys of the arrays whose addresses it has.
         self._described = None if handle is None else (handle, memory_keys(self._arrays))
+        self._native: Any = None  # what operators of torch take for it, and for its transpose
 
     @staticmethod
     def from_parts(format: str, shape: Shape, *, rowwise: Any = None, columnwise: Any = None, scaling: Optional[str] = None,

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from . import _torch_native
 from ._context import Context, context_for
 from ._groups import Groups, alignments
 from ._library import Error
@@ -13,6 +14,7 @@ from ._memory import CUDA
 from ._names import plain_dtype
 from ._products import folded, prepare_grouped_matmul, prepare_matmul
 from ._qtensor import QTensor, Transposed
+from ._torch_native import direct
 from ._torch_pack import Packed, device_of, pack
 from ._torch_products import grouped_matmul_op, matmul_op
 
@@ -21,6 +23,10 @@ def matmul(a: Any, b: Any, *, dtype: Any = None, out: Any = None, alpha: float =
            bias: Optional[Tensor] = None, exact_products: bool = False, row_invariant: bool = False, sm_count: int = 0,
            implementation: Optional[str] = None, context: Optional[Context] = None) -> Tensor:
     """mxq.matmul as an operator of torch, with gradients of plain tensors and the bias."""
+    if out is None and beta == 0 and not accumulate and implementation is None and context is None:
+        found = _torch_native.product(a, b, None, False, dtype, bias, exact_products, row_invariant, sm_count, alpha)
+        if found is not None:
+            return found
     if direct(*_memories(a), *_memories(b), bias, out):
         made: Tensor = prepare_matmul(a, b, dtype=dtype, out=out, alpha=alpha, beta=beta, accumulate=accumulate, bias=bias,
                                       exact_products=exact_products, row_invariant=row_invariant, sm_count=sm_count,
@@ -41,6 +47,10 @@ def grouped_matmul(a: Any, b: Any, *, groups: Any = None, dtype: Any = None, out
                    accumulate: bool = False, bias: Optional[Tensor] = None, exact_products: bool = False, row_invariant: bool = False,
                    sm_count: int = 0, implementation: Optional[str] = None, context: Optional[Context] = None) -> Tensor:
     """mxq.grouped_matmul as an operator of torch, with gradients of plain tensors and the bias."""
+    if out is None and beta == 0 and not accumulate and implementation is None and context is None:
+        found = _torch_native.grouped_product(a, b, groups, dtype, bias, exact_products, row_invariant, sm_count, alpha)
+        if found is not None:
+            return found
     if direct(*_memories(a), *_memories(b), bias, out):
         groups = row_groups(groups, _memories(a)[0])
         made: Tensor = prepare_grouped_matmul(a, b, groups=groups, dtype=dtype, out=out, alpha=alpha, beta=beta, accumulate=accumulate,
@@ -68,19 +78,6 @@ def grouped_matmul(a: Any, b: Any, *, groups: Any = None, dtype: Any = None, out
                                       rows.cover_rows, bias, _dtype(dtype, a), exact_products, row_invariant, alpha, sm_count,
                                       implementation)
     return y
-
-
-_modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 1)  # of a torch that cannot tell, each call is an operator
-_PLAIN = (Tensor, torch.nn.Parameter)
-
-
-def direct(*tensors: Any) -> bool:
-    """Whether a call needs no operator: torch neither traces nor looks, all tensors have memory, and no gradient is wanted. The
-    verbs themselves then take a tenth of the time."""
-    if torch.compiler.is_compiling() or _modes() or torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
-        return False
-    wanted = torch.is_grad_enabled()
-    return all(x is None or (type(x) in _PLAIN and not (wanted and x.requires_grad)) for x in tensors)
 
 
 def _memories(x: Any) -> List[Any]:

@@ -4,13 +4,14 @@ from typing import Any, List, Optional, Sequence, Tuple
 import torch
 from torch import Tensor
 
-from . import _torch_calls
+from . import _torch_calls, _torch_native
 from ._activation import Clamp
 from ._arguments import number
 from ._library import Error
 from ._qtensor import QTensor
 from ._torch_layer import Settings, expert_layer_backward_op, expert_layer_op, run_backward, run_layer
 from ._torch_pack import pack
+from ._torch_verbs import quantize
 
 NAMES = ("x", "weights", "gate_up", "down", "gate_up_bias", "down_bias")
 _WEIGHT_GRADIENTS = ("quantized", "dequantized", "high_precision")
@@ -27,7 +28,7 @@ class _ExpertLayer(torch.autograd.Function):
                 gate_up_place: Optional[Tensor], down_place: Optional[Tensor], ids: Tensor, settings: str, wanted: Tuple[bool, ...],
                 texts: Tuple[str, str], shapes: Tuple[Any, Any], gate_ups: int, *operands: Tensor) -> Tensor:
         of_weights = wanted[2] or wanted[3]
-        forward: Any = run_layer if _torch_calls.direct(x, ids, weights, gate_up_bias, down_bias, *operands) else expert_layer_op
+        forward: Any = run_layer if _torch_native.direct(x, ids, weights, gate_up_bias, down_bias, *operands) else expert_layer_op
         y, *kept = forward(x, ids, weights, *_packed(operands, gate_ups, texts, shapes), gate_up_bias, down_bias, settings,
                                    True, wanted[1], of_weights)
         reads_x = wanted[2] and Settings.of(settings).weight_gradient == "high_precision"
@@ -56,7 +57,7 @@ class _ExpertLayer(torch.autograd.Function):
             if wanted:
                 of[i] = _place_for(NAMES[i], inputs[i], dy, packed[2]) if added[i] is None else added[i]
         names = [name for name, place in zip(NAMES, of) if place is not None]
-        backward: Any = run_backward if _torch_calls.direct(dy, *ctx.saved_tensors) else expert_layer_backward_op
+        backward: Any = run_backward if _torch_native.direct(dy, *ctx.saved_tensors) else expert_layer_backward_op
         backward(dy.contiguous(), x, weights, *packed, kept, ids.shape[1], ctx.settings,
                  [place for place in of if place is not None], " ".join(names),
                  [added[NAMES.index(name)] is not None for name in names])
@@ -142,7 +143,14 @@ def expert_layer(x: Tensor, ids: Tensor, weights: Optional[Tensor], gate_up: Any
     wanted = tuple([_torch_calls.wants_gradient(leaf) for leaf in leaves])
     first, second = pack(gate_up, "gate_up"), pack(down, "down")
     if not any(wanted):
-        forward: Any = run_layer if _torch_calls.direct(x, ids, weights, gate_up_bias, down_bias, *first[0], *second[0]) else expert_layer_op
+        weight, row = (None, None) if frozen else (Settings.of(settings).weight_spec, Settings.of(settings).row_spec)
+        halves, out = [each if weight is None or _torch_native.ops is None else
+                       quantize(each, weight.format, scaling=weight.scaling, scale_rounding=scale_rounding) for each in (gate_up, down)]
+        found = _torch_native.expert_layer(x, ids, weights, halves, out, gate_up_bias, down_bias, row, scale_rounding, activation, gate_layout,
+                                           numbers)
+        if found is not None:
+            return found
+        forward: Any = run_layer if _torch_native.direct(x, ids, weights, gate_up_bias, down_bias, *first[0], *second[0]) else expert_layer_op
         y: Tensor = forward(x, ids, weights, *first[:3], *second[:3], gate_up_bias, down_bias, settings, False, False, False)[0]
         return y
     if wanted[0] or wanted[4]:

@@ -19,16 +19,13 @@ from ._activation import activate, activate_backward
 from ._descriptors import Spec, checked_spec
 from ._layer import Routing, combine, combine_backward, computed_routing, route
 from ._layer_rows import outer_product, product, quantize_token_rows, rows_operand, token_rows_operand
+from ._names import ROW_SCALINGS
 from ._parts import Part
 from ._qtensor import QTensor
 from ._torch_ops import fake_parts
 from ._torch_pack import device_of, unpack
 from ._torch_products import group_sums
 from ._verbs import dequantize, quantize
-
-# Blocks of rows that go with square tiles of weights.
-ROW_SCALINGS = {"32x32": "1x32", "128x128": "1x128", "16x16": "1x16"}
-
 
 class Settings(NamedTuple):
     """The options of a layer, which operators take as one text. format is None where weights are quantized and rows are plain."""

@@ -8,9 +8,9 @@ from . import _kind_torch, _torch_calls
 from ._descriptors import Spec, checked_spec
 from ._groups import Groups
 from ._library import Error
+from ._names import ROW_SCALINGS
 from ._parts import Part
 from ._qtensor import QTensor
-from ._torch_layer import ROW_SCALINGS
 from ._torch_ops import columnwise_op
 from ._torch_pack import Packed, device_of, pack, unpack
 from ._torch_products import group_sums, grouped_outer_op

@@ -4,12 +4,14 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
-from . import _kind_torch, _torch_calls, _verbs
-from ._descriptors import checked_spec
+from . import _kind_torch, _torch_calls, _torch_native, _verbs
+from ._descriptors import checked_spec, make_spec
 from ._groups import Groups
+from ._names import PARTS
 from ._parts import Part
 from ._qtensor import QTensor
-from ._torch_calls import direct, row_groups
+from ._torch_calls import row_groups
+from ._torch_native import direct
 from ._torch_ops import checked_ends_op, dequantize_op, quantize_op
 from ._torch_pack import device_of, pack
 from ._verbs import parts_of
@@ -18,16 +20,27 @@ from ._verbs import parts_of
 def quantize(x: Tensor, format: str = "mxfp8_e4m3", *, parts: Any = "rowwise", scaling: Optional[str] = None, swizzled: bool = False,
              scope: str = "tensor", scale_rounding: Optional[str] = None, ends: Any = None, check_ends: bool = False) -> QTensor:
     """mxq.quantize as an operator of torch. ends: of groups of rows. The result is a constant: no gradient goes through it."""
+    if x.requires_grad:
+        x = x.detach()
+    eager = direct(x)
+    if eager and ends is None:
+        quantized = _torch_native.quantize(x, format, parts, scaling, swizzled, scope, scale_rounding)
+        if quantized is not None:
+            return quantized
     groups = groups_of(ends, x, check_ends, True)
-    if direct(x.detach()):
-        return _verbs.quantize(x.detach(), format, parts=parts, scaling=scaling, swizzled=swizzled, scope=scope,
-                               scale_rounding=scale_rounding, groups=groups)
+    spec, names = (make_spec if eager else checked_spec)(format, scaling, swizzled, scope, 448), parts_of(parts)
+    made = None
+    if eager or torch.compiler.is_compiling():
+        made = _torch_native.quantize_parts(x, spec, sum(PARTS[name] for name in names), scale_rounding, groups)
+    if made is None and eager:
+        return _verbs.quantize(x, format, parts=parts, scaling=scaling, swizzled=swizzled, scope=scope, scale_rounding=scale_rounding,
+                               groups=groups)
     if groups is not None and x.device.type == "cpu":
         groups = groups._replace(ends=groups.ends.clone())  # the result's own, as mxq.quantize has it
-    spec, names = checked_spec(format, scaling, swizzled, scope, 448), parts_of(parts)
-    made = quantize_op(x.detach(), format, names[0] if len(names) == 1 else "both", spec.scaling, swizzled, scope, scale_rounding,
-                       None if groups is None else groups.ends, groups is not None and groups.cover_rows,
-                       *((1, 0) if groups is None else groups.alignment))
+    if made is None:
+        made = quantize_op(x, format, names[0] if len(names) == 1 else "both", spec.scaling, swizzled, scope, scale_rounding,
+                           None if groups is None else groups.ends, groups is not None and groups.cover_rows,
+                           *((1, 0) if groups is None else groups.alignment))
     each = len(made) // len(names)
     found = {}
     for i, name in enumerate(names):
@@ -56,6 +69,9 @@ def rows_of(x: Any) -> Tensor:
 
 def dequantize(q: QTensor, dtype: Optional[torch.dtype] = None, *, part: Optional[str] = None) -> Tensor:
     """mxq.dequantize as an operator of torch."""
+    made = _torch_native.dequantize(q, dtype, part)
+    if made is not None:
+        return made
     if isinstance(q, QTensor) and direct(*q._each_array()):
         return _verbs.dequantize(q, dtype, part=part)  # type: ignore[no-any-return]
     packed = pack(q, "q", part or ("rowwise" if q.rowwise is not None else "columnwise"))
