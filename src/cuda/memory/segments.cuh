@@ -127,6 +127,11 @@ struct Requests {
         step(s);
         existing = requests_of(s, row, rows);
     }
+    // Leaves the requests before row `end`, without groups of scales in tiles.
+    __device__ __forceinline__ void end_at(const Segments& s, int64_t end) {
+        rows = min(rows, end);
+        existing = requests_of(s, row, rows);
+    }
     // Makes the requests of a warp in a tile of `tile_rows` rows of groups, the first of which is `first`.
     __device__ __forceinline__ Requests(const Segments& s, uint32_t first, int tile_rows) {
         constexpr uint32_t shares = 32 / parallel / kSegmentWarps;  // by tile: thread blocks of a tile
