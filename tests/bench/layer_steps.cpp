@@ -79,20 +79,21 @@ LayerSteps::LayerSteps(Device& device, const Library& library, const LayerModel&
 mxq_tensor* LayerSteps::keep(Handle<mxq_tensor> tensor) { return tensors_.emplace_back(std::move(tensor)).get(); }
 
 // Returns a matrix of rows of the experts, with memory of its own.
-mxq_tensor* LayerSteps::tensor_of_rows(const Quantization& format, int64_t cols) {
+mxq_tensor* LayerSteps::tensor_of_rows(const Quantization& format, int64_t cols, int32_t parts) {
     mxq_tensor* const tensor =
         keep(library_.make(library_->tensor_destroy, library_->tensor_create_2d, format.format->id, rows_, cols));
     if (!format.format->plain()) library_.check(library_->tensor_set_scaling(tensor, format.scaling));
     library_.check(library_->tensor_set_routing_groups(tensor, routing_.get()));
     uint64_t bytes = 0;
-    library_.check(library_->tensor_total_bytes(tensor, MXQ_PART_ROWWISE, &bytes));
-    library_.check(
-        library_->tensor_set_memory(tensor, MXQ_PART_ROWWISE, memory_.emplace_back(device_.allocate(bytes)).get(), bytes));
+    library_.check(library_->tensor_total_bytes(tensor, parts, &bytes));
+    library_.check(library_->tensor_set_memory(tensor, parts, memory_.emplace_back(device_.allocate(bytes)).get(), bytes));
     return tensor;
 }
 
-double LayerSteps::bytes_of_rows(const Quantization& format, int64_t cols) const {
-    return bytes_read(library_, describe(format, {rows_, cols})).all();
+double LayerSteps::bytes_of_rows(const Quantization& format, int64_t cols, int32_t parts) const {
+    Description description = describe(format, {rows_, cols});
+    description.parts = parts;
+    return bytes_read(library_, description).all();
 }
 
 template <class Options, class Verb, class Query, class... Tensors>
@@ -140,7 +141,11 @@ void LayerSteps::make_forward(const LayerWeights& weights) {
 void LayerSteps::make_backward() {
     mxq_tensor* const of_products = tensor_of_rows(plain_, model_.width);
     mxq_tensor* const of_activated = tensor_of_rows(plain_, model_.hidden);
-    mxq_tensor* const of_hidden = tensor_of_rows(plain_, 2 * model_.hidden);
+    // The gradient enters two products, so that MXFP8 has both of its parts.
+    const bool mxfp8 = row_format_.format->id == MXQ_FORMAT_MXFP8_E4M3;
+    const Quantization& format = mxfp8 ? row_format_ : plain_;
+    const int32_t parts = mxfp8 ? MXQ_PART_BOTH : MXQ_PART_ROWWISE;
+    mxq_tensor* const of_hidden = tensor_of_rows(format, 2 * model_.hidden, parts);
     mxq_tensor* const of_weights = keep(library_.make(library_->tensor_destroy, library_->tensor_create_2d,
                                                       int32_t(MXQ_FORMAT_F32), tokens_, int64_t(model_.top)));
     const uint64_t bytes = uint64_t(rows_) * sizeof(float);
@@ -154,7 +159,7 @@ void LayerSteps::make_backward() {
     backward_.push_back({"activate_backward",
                          call_of(library_->activate_backward, library_->activate_backward_query, activation, of_activated,
                                  hidden_, of_hidden),
-                         kElement * double(5 * rows_ * model_.hidden)});
+                         kElement * double(3 * rows_ * model_.hidden) + bytes_of_rows(format, 2 * model_.hidden, parts)});
 }
 
 void LayerSteps::make_layer(const LayerWeights& weights) {

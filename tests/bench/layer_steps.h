@@ -49,8 +49,8 @@ public:
 
 private:
     mxq_tensor* keep(Handle<mxq_tensor> tensor);
-    mxq_tensor* tensor_of_rows(const Quantization& format, int64_t cols);
-    double bytes_of_rows(const Quantization& format, int64_t cols) const;
+    mxq_tensor* tensor_of_rows(const Quantization& format, int64_t cols, int32_t parts = MXQ_PART_ROWWISE);
+    double bytes_of_rows(const Quantization& format, int64_t cols, int32_t parts = MXQ_PART_ROWWISE) const;
     void make_forward(const LayerWeights& weights);
     void make_backward();
     void make_layer(const LayerWeights& weights);

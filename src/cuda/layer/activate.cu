@@ -11,6 +11,10 @@
 //
 // Bytes an element of BF16: 4 read, 2 written. SwiGLU takes about 30 instructions an element, which memory hides; GELU with
 // erf takes twice as many.
+#include <algorithm>
+
+#include "core/context.h"
+#include "cuda/device.h"
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
 #include "cuda/layer/activate.h"
@@ -62,6 +66,17 @@ __device__ __forceinline__ void load_apart(const ActivatedMatrix& from, const In
     }
 }
 
+// Returns one past the last row that is in a group, or in any expert, for all lanes of a warp.
+__device__ __forceinline__ int64_t end_of_rows(const Arguments& a) {
+    const int32_t count = a.grouped.groups.count;
+    if (!a.grouped.groups.set) return a.out.matrices * a.out.rows;
+    if (!a.from.bias.set()) return count > 0 ? clamped_end(a.grouped, count - 1) : 0;
+    uint32_t end = 0;
+    for (int32_t group = int32_t(threadIdx.x % 32); group < count; group += 32)
+        end = max(end, uint32_t(clamped_end(a.grouped, group)));
+    return __reduce_max_sync(kAllLanes, end);
+}
+
 __device__ __forceinline__ void multiply_by_weight(const ActivatedMatrix& from, int64_t row, float (&values)[kLaneNumbers]) {
     if (!from.row_weights.set()) return;
     const float weight = number_at(from.row_weights, row);
@@ -69,25 +84,35 @@ __device__ __forceinline__ void multiply_by_weight(const ActivatedMatrix& from, 
     for (float& value : values) value = multiply_rn(value, weight);
 }
 
-// Activates 512 columns of a row. `bias` is that of the row.
-template <class In, class Out>
-__device__ __forceinline__ void activate_aligned(const Arguments& a, int64_t row, int32_t bias) {
-    const ActivatedMatrix& from = a.from;
-    const In* const in = static_cast<const In*>(from.in.data) + row * from.in.row_stride;
-    Out* const out = static_cast<Out*>(a.out.data) + row * a.out.row_stride;
-    const int64_t col = int64_t(blockIdx.x) * (kVectors * kWarpNumbers) + threadIdx.x % 32 * kLaneNumbers;
+// The gates and ups of a lane in a row of aligned rows.
+template <class In>
+struct LaneVectors {
     GateVectors<In, kLaneNumbers> vectors[kVectors];
-    float gate[kVectors][kLaneNumbers], up[kVectors][kLaneNumbers];
+
+    __device__ __forceinline__ void load(const Arguments& a, int64_t row, int64_t col) {
+        const In* const in = static_cast<const In*>(a.from.in.data) + row * a.from.in.row_stride;
 #pragma unroll
-    for (int v = 0; v < kVectors; v++)
-        if (const int64_t at = col + v * kWarpNumbers; at < a.out.cols)
-            vectors[v].load(from, in, at);
-        else
-            vectors[v] = {};
+        for (int v = 0; v < kVectors; v++) {
+            const int64_t at = col + v * kWarpNumbers;
+            if (at < a.out.cols)
+                vectors[v].load(a.from, in, at);
+            else
+                vectors[v] = {};
+        }
+    }
+};
+
+// Activates what was loaded of a row. `bias` is that of the row.
+template <class In, class Out>
+__device__ __forceinline__ void activate_row(const Arguments& a, const LaneVectors<In>& loaded, int64_t row, int64_t col,
+                                             int32_t bias) {
+    const ActivatedMatrix& from = a.from;
+    Out* const out = static_cast<Out*>(a.out.data) + row * a.out.row_stride;
+    float gate[kVectors][kLaneNumbers], up[kVectors][kLaneNumbers];
 #pragma unroll
     for (int v = 0; v < kVectors; v++) {
         const int64_t at = col + v * kWarpNumbers;
-        vectors[v].unpack(from, gate[v], up[v]);
+        loaded.vectors[v].unpack(from, gate[v], up[v]);
         add_bias(from, bias, at, 1, a.out.cols - at, gate[v], up[v]);
     }
     with_any_activation(from.kind, [&](auto kind) {
@@ -98,6 +123,22 @@ __device__ __forceinline__ void activate_aligned(const Arguments& a, int64_t row
     for (int v = 0; v < kVectors; v++) {
         multiply_by_weight(from, row, gate[v]);
         if (const int64_t at = col + v * kWarpNumbers; at < a.out.cols) store_kept(gate[v], out + at);
+    }
+}
+
+// Activates 512 columns of the warp's rows. The loads of the next row are in flight while one is activated.
+template <class In, class Out>
+__device__ __forceinline__ void activate_aligned(const Arguments& a, int64_t first, int64_t step) {
+    const int64_t col = int64_t(blockIdx.x) * (kVectors * kWarpNumbers) + threadIdx.x % 32 * kLaneNumbers;
+    const int64_t rows = end_of_rows(a);
+    LaneVectors<In> here, next;
+    if (first < rows) here.load(a, first, col);
+#pragma unroll 1
+    for (int64_t row = first; row < rows; row += step) {
+        if (row + step < rows) next.load(a, row + step, col);
+        const int32_t bias = a.from.bias.set() ? bias_of_row(a.from, a.grouped, row) : 0;
+        if (bias >= 0) activate_row<In, Out>(a, here, row, col, bias);
+        here = next;
     }
 }
 
@@ -122,13 +163,12 @@ __global__ void __launch_bounds__(32 * kRows) activate_kernel(const __grid_const
     const int64_t row = int64_t(row_of_blocks()) * kRows + threadIdx.x / 32;
     start_next_kernel();
     wait_for_previous_kernel();
-    if (row >= a.out.matrices * a.out.rows) return;
-    const int32_t bias = bias_of_row(a.from, a.grouped, row);
-    if (bias < 0) return;
-    if constexpr (wide)
-        activate_aligned<In, Out>(a, row, bias);
-    else
-        activate_unaligned<In, Out>(a, row, bias);
+    if constexpr (wide) {
+        activate_aligned<In, Out>(a, row, int64_t(gridDim.y) * kRows);
+    } else {
+        if (row >= a.out.matrices * a.out.rows) return;
+        if (const int32_t bias = bias_of_row(a.from, a.grouped, row); bias >= 0) activate_unaligned<In, Out>(a, row, bias);
+    }
 }
 
 // Names what a kernel is compiled for.
@@ -173,8 +213,10 @@ void launch_activate(const Context& context, const ActivatedMatrix& from, const 
     const int64_t rows = out.matrices * out.rows;
     if (rows * out.cols == 0) return;
     const bool wide = has_whole_gates(from, out.cols, kLaneNumbers) && is_wide(out);
-    const int64_t columns = wide ? kVectors * kWarpNumbers : kWarpNumbers;
-    const dim3 grid = grid_of_rows(ceil_div(out.cols, columns), ceil_div(rows, int64_t(kRows)));
+    const int64_t across = ceil_div(out.cols, int64_t(wide ? kVectors * kWarpNumbers : kWarpNumbers));
+    const int64_t blocks = from.in.format == MXQ_FORMAT_F32 ? 2 : 3;  // of an SM
+    const int64_t down = ceil_div(rows, int64_t(kRows)), filled = ceil_div(context.cuda->multiprocessors * blocks, across);
+    const dim3 grid = grid_of_rows(across, wide ? std::min(down, filled) : down);
     launch(context, kernels, {from.in.format, out.format, wide}, "activate", grid, call.stream,
            Arguments{from, out, grouped}, first_start(context, call));
 }

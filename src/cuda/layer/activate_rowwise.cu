@@ -50,7 +50,8 @@ __device__ __forceinline__ Codes<kNumbers> quantize_vector(const Activated& of, 
     return codes;
 }
 
-// Loads the gates and ups of the requests of a lane, and activates them. Elements that do not exist are +0.
+// Loads the gates and ups of the requests of a lane, and activates them. Elements that do not exist are +0. A request that
+// no lane has costs nothing.
 template <class R>
 __device__ __forceinline__ void activate_requests(const Arguments& a, const R& requests, int32_t bias,
                                                   Activated (&made)[kRequests]) {
@@ -60,13 +61,14 @@ __device__ __forceinline__ void activate_requests(const Arguments& a, const R& r
     GateVectors<Bf16, kNumbers> vectors[kRequests];
 #pragma unroll
     for (int i = 0; i < kRequests; i++) {
-        vectors[i] = {};
+        vectors[i] = {}, made[i] = {};
         if (requests.exists(i))
             vectors[i].load(from, static_cast<const Bf16*>(from.in.data) + row_of(i) * from.in.row_stride, col_of(i));
     }
     with_gated(from.kind, [&](auto kind) {
 #pragma unroll
         for (int i = 0; i < kRequests; i++) {
+            if (!__any_sync(kAllLanes, requests.exists(i))) continue;
             float up[kNumbers];
             vectors[i].unpack(from, made[i].values, up);
             if (requests.exists(i)) add_bias(from, bias, col_of(i), 1, kNumbers, made[i].values, up);
@@ -84,15 +86,16 @@ __device__ __forceinline__ void activate_requests(const Arguments& a, const R& r
 
 template <class E, int block>
 __global__ void __launch_bounds__(kSegmentThreads, kBlocks) activate_rowwise_kernel(const __grid_constant__ Arguments a) {
-    const int64_t task = block_index() * kSegmentWarps + threadIdx.x / 32;
+    using R = Requests<kNumbers, block>;
+    const int64_t first = int64_t(row_of_blocks()) * a.segments.tile_rows();
     start_next_kernel();
     wait_for_previous_kernel();
-    if (task >= a.segments.tasks) return;
-    Requests<kNumbers, block> requests(a.segments, task);
+    const int64_t end = a.grouped.groups.set ? clamped_end(a.grouped, a.grouped.groups.count - 1) : a.segments.rows;
+    if (first >= end) return;
+    const R requests = R(a.segments, uint32_t(first), int(end - first)).in_all(first);
     int32_t bias = 0;
     if (a.from.bias.set()) bias = bias_of_row(a.from, a.grouped, requests.line);  // a warp has one row
     if (bias < 0) return;
-    if (a.grouped.groups.set) requests.end_at(a.segments, clamped_end(a.grouped, a.grouped.groups.count - 1));
     Activated made[kRequests];
     activate_requests(a, requests, bias, made);
     quantize_requests<E>(a, made, requests);
@@ -115,12 +118,11 @@ constexpr KernelEntry<Key, Arguments> entry(Element element) {
 constexpr KernelEntry<Key, Arguments> kernels[] = {entry<E4M3, 32>(Element::E4M3), entry<E5M2, 32>(Element::E5M2),
                                                    entry<E4M3, 128>(Element::E4M3), entry<E5M2, 128>(Element::E5M2)};
 
-Segments divide_result(const QuantizeProblem& p, ScaleLayout& layout) {
-    const Source& source = p.source;
+// Returns how the rows of all experts are divided among warps.
+Segments divide_result(const QuantizeProblem& p) {
     PlainMatrix result{};
-    result.matrices = source.matrices, result.rows = source.rows, result.cols = source.cols;
-    result.row_stride = source.cols + 1;  // rows of gates and ups are not contiguous
-    return divide(result, layout, kNumbers / 4);
+    result.matrices = 1, result.rows = p.source.matrices * p.source.rows, result.cols = p.source.cols;
+    return divide_groups(result, p.rowwise.layout, kNumbers / 4);
 }
 
 Reason declines(const Context& context, const ActivateProblem& problem) {
@@ -133,26 +135,25 @@ Reason declines(const Context& context, const ActivateProblem& problem) {
             return format_text("needs codes of 8 bits with scales of 1x32 or 1x128, found %s with %s scales", format.name,
                                tile.name);
         };
-    if (p.grouped.set() && (p.rowwise.units.codes != 1 || p.rowwise.layout.swizzled))
-        return "needs groups without padding and with compact scales, found others";
+    if (p.rowwise.units.codes != 1 || p.rowwise.layout.swizzled)
+        return "needs compact scales, and groups without padding, found others";
     if (!is_gated(from.kind)) return "needs an activation with a gate, found one without";
     if (from.in.format != MXQ_FORMAT_BF16)
         return [format = from.in.format] { return std::string("needs bf16, found ") + find_format(format)->name; };
     if (!has_whole_gates(from, p.source.cols, kNumbers) || !is_wide(p.rowwise, kNumbers))
         return "needs rows of whole aligned vectors, found others";
-    ScaleLayout layout = p.rowwise.layout;
-    if (from.bias.set() && divide_result(p, layout).by_tile)
-        return "needs a row for each warp with a bias, found short ones";
+    if (from.bias.set() && divide_result(p).by_tile) return "needs a row for each warp with a bias, found short ones";
     return needs_cuda(context);
 }
 
 void run(const Context& context, const ActivateProblem& problem, const Launch& call) {
     const QuantizeProblem& p = problem.quantize;
-    ScaleLayout layout = p.rowwise.layout;
-    const Segments segments = divide_result(p, layout);
-    if (segments.tasks == 0 || (p.grouped.set() && p.grouped.groups.count == 0)) return;
-    const Arguments a{rowwise_codes(p, segments, layout), p.source.activated, p.grouped};
-    launch(context, kernels, {p.format->element, p.tile.length}, "activate_rowwise", segments.grid(), call.stream, a,
+    const Segments segments = divide_result(p);
+    const int64_t across = segments.across();
+    if (across * segments.rows == 0 || (p.grouped.set() && p.grouped.groups.count == 0)) return;
+    const Arguments a{rowwise_codes(p, segments, p.rowwise.layout), p.source.activated, p.grouped};
+    launch(context, kernels, {p.format->element, p.tile.length}, "activate_rowwise",
+           grid_of_rows(across, ceil_div(segments.rows, int64_t(segments.tile_rows()))), call.stream, a,
            first_start(context, call));
 }
 

@@ -31,11 +31,11 @@
 namespace mxq::cuda {
 namespace {
 
-constexpr int kLeastWarps = 4, kMostWarps = 32;
-constexpr uint32_t kCluster = 8;    // thread blocks
-constexpr int64_t kMostShares = 8;  // clusters
-constexpr int kVectors = 2;         // of a thread's ids, whose loads are in flight
-constexpr int kTableRows = 8;       // of a column of the table, whose loads are in flight
+constexpr int kLeastWarps = 4, kMostWarps = 16;
+constexpr uint32_t kCluster = 8;     // thread blocks
+constexpr int64_t kMostShares = 16;  // clusters
+constexpr int kVectors = 4;          // of a thread's ids, whose loads are in flight
+constexpr int kTableRows = 8;        // of a column of the table, whose loads are in flight
 constexpr int64_t kSharedBytes = 98304;
 
 struct Arguments {
@@ -43,35 +43,41 @@ struct Arguments {
     uint32_t rows;   // choices of all tokens
     uint32_t range;  // choices of a thread block, which the shares divide
     uint32_t share;  // choices of it that a cluster places: a multiple of 32
+    int table_rows;  // a warp each
     int expert_bits;
     bool wide;  // ids are read in whole vectors
 };
 
 // ---- Shared memory -----------------------------------------------------------------------------------------------------
 
-MXQ_HD constexpr int even(int experts) { return (experts + 1) / 2 * 2; }
+// Returns the columns of the table: whole 16 bytes of every array.
+MXQ_HD constexpr int columns_of(int experts) { return (experts + 7) / 8 * 8; }
 
-constexpr int64_t shared_bytes(int warps, int experts) { return int64_t(even(experts)) * (2 * (warps + 1) + 3 * 4) + 16; }
+constexpr int64_t shared_bytes(int table_rows, int experts) {
+    return int64_t(columns_of(experts)) * (2 * (table_rows + 1) + 3 * 4) + 16;
+}
 
 // Counts of the choices of a thread block by expert.
 struct Counters {
-    uint16_t* table;   // of the choices of each warp; then prefix sums over the warps, and in one more row the sums
+    uint16_t* table;   // a row of counts for each warp that places; they become prefix sums over the rows
+    uint16_t* sums;    // of the rows
     uint32_t* before;  // of the choices of the range before the share
     uint32_t* counts;  // of the others; then of the whole range
-    uint32_t* base;    // the first row of each expert in this share
     uint32_t* invalid;
-    int columns, warps;
+    uint32_t* base;  // the first row of each expert in this share
+    int columns, rows;
 
-    __device__ __forceinline__ Counters(uint4* memory, int experts)
-        : table(reinterpret_cast<uint16_t*>(memory)), columns(even(experts)), warps(int(blockDim.x / 32)) {
-        before = reinterpret_cast<uint32_t*>(table + (warps + 1) * columns);
-        counts = before + columns, base = counts + columns, invalid = base + columns;
+    __device__ __forceinline__ Counters(uint4* memory, int experts, int table_rows)
+        : table(reinterpret_cast<uint16_t*>(memory)), columns(columns_of(experts)), rows(table_rows) {
+        sums = table + rows * columns;
+        before = reinterpret_cast<uint32_t*>(sums + columns);
+        counts = before + columns, invalid = counts + columns, base = invalid + 4;
     }
-    // Zeroes all that is counted in.
+    // Zeroes all that is counted in, or the table alone.
     __device__ __forceinline__ void clear(bool table_alone) const {
-        auto* const words = reinterpret_cast<uint32_t*>(table);
-        const int of_table = warps * columns / 2, all = (warps + 1) * columns / 2 + 3 * columns + 1;
-        for (int i = threadIdx.x; i < (table_alone ? of_table : all); i += int(blockDim.x)) words[i] = 0;
+        auto* const vectors = reinterpret_cast<uint4*>(table);
+        const void* const end = table_alone ? static_cast<void*>(sums) : base;
+        for (int i = threadIdx.x; vectors + i < end; i += int(blockDim.x)) vectors[i] = uint4{};
     }
 };
 
@@ -227,17 +233,17 @@ __device__ __forceinline__ void sum_table(const Counters& counters) {
     for (int pair = threadIdx.x; pair < pairs; pair += int(blockDim.x)) {
         uint32_t* const column = reinterpret_cast<uint32_t*>(counters.table) + pair;
         uint32_t sum = 0;
-        for (int w = 0; w < counters.warps; w += kTableRows) {
+        for (int w = 0; w < counters.rows; w += kTableRows) {
             uint32_t found[kTableRows];
 #pragma unroll
-            for (int i = 0; i < kTableRows; i++) found[i] = w + i < counters.warps ? column[(w + i) * pairs] : 0;
+            for (int i = 0; i < kTableRows; i++) found[i] = w + i < counters.rows ? column[(w + i) * pairs] : 0;
 #pragma unroll
             for (int i = 0; i < kTableRows; i++) {
-                if (w + i < counters.warps) column[(w + i) * pairs] = sum;
+                if (w + i < counters.rows) column[(w + i) * pairs] = sum;
                 sum += found[i];
             }
         }
-        column[counters.warps * pairs] = sum;
+        column[counters.rows * pairs] = sum;  // counters.sums
     }
 }
 
@@ -307,8 +313,7 @@ __device__ __forceinline__ void place_others(const Arguments& a, const Ranges& r
     for (uint32_t first = ranges.share + blockDim.x; first < ranges.share_end; first += blockDim.x) {
         Choice choice(a, ids, first + threadIdx.x, ranges.share_end);
         __syncthreads();  // all threads have read the table
-        const uint16_t* const sums = counters.table + counters.warps * counters.columns;
-        for (int e = threadIdx.x; e < a.problem.count; e += int(blockDim.x)) counters.base[e] += sums[e];
+        for (int e = threadIdx.x; e < a.problem.count; e += int(blockDim.x)) counters.base[e] += counters.sums[e];
         counters.clear(true);
         __syncthreads();
         choice.count(a.expert_bits, counters);
@@ -323,7 +328,7 @@ template <class Id>
 __global__ void __launch_bounds__(32 * kMostWarps) route_kernel(const __grid_constant__ Arguments a) {
     extern __shared__ uint4 memory[];
     const RouteProblem& p = a.problem;
-    const Counters counters(memory, p.count);
+    const Counters counters(memory, p.count, a.table_rows);
     const Ranges ranges(a);
     start_next_kernel();
     Choice choice(a, static_cast<const Id*>(p.ids), ranges.share + threadIdx.x, ranges.share_end);
@@ -352,11 +357,12 @@ __global__ void __launch_bounds__(32 * kMostWarps) route_kernel(const __grid_con
 
 // ---- On the host -------------------------------------------------------------------------------------------------------
 
-// Returns how many warps have a choice each lane, a thread for each expert, and counters in shared memory.
+// Returns how many warps have a choice for each lane and a thread for each expert, if shared memory has their counters.
 int warps_of(const RouteProblem& problem, int64_t share) {
     const int64_t wanted = ceil_div(std::max<int64_t>(share, problem.count), 32);
-    int warps = int(std::bit_ceil(uint64_t(std::clamp<int64_t>(wanted, kLeastWarps, kMostWarps))));
-    while (warps > kLeastWarps && shared_bytes(warps, problem.count) > kSharedBytes) warps /= 2;
+    int warps = int(std::clamp<int64_t>(wanted, kLeastWarps, kMostWarps));
+    const auto table_rows = [&] { return int(std::min<int64_t>(warps, ceil_div(share, 32))); };
+    while (warps > kLeastWarps && shared_bytes(table_rows(), problem.count) > kSharedBytes) warps--;
     return warps;
 }
 
@@ -368,16 +374,18 @@ void run(const Context& context, const RouteProblem& problem, const Launch& call
     const int64_t shares = std::clamp<int64_t>(ceil_div(problem.rows(), cluster * threads), 1, kMostShares);
     const int64_t share = round_up(ceil_div(problem.rows(), cluster * shares), 32);
     const int warps = warps_of(problem, share);
+    const int table_rows = int(std::clamp<int64_t>(share / 32, 1, warps));
     const Arguments a{problem,
                       uint32_t(problem.rows()),
                       uint32_t(share * shares),
                       uint32_t(share),
+                      table_rows,
                       int(std::bit_width(uint32_t(problem.count - 1))),
                       is_aligned(problem.ids, 16)};
     void* arguments[] = {const_cast<Arguments*>(&a)};
     const auto kernel = problem.id_type == MXQ_TYPE_INT32 ? route_kernel<int32_t> : route_kernel<int64_t>;
     launch_kernel(context, reinterpret_cast<const void*>(kernel), "route", dim3(cluster * uint32_t(shares)),
-                  dim3(32u * uint32_t(warps)), size_t(shared_bytes(warps, problem.count)), call.stream, arguments,
+                  dim3(32u * uint32_t(warps)), size_t(shared_bytes(table_rows, problem.count)), call.stream, arguments,
                   Start::AfterAll, cluster);
 }
 

@@ -29,7 +29,6 @@ struct Arguments : RowwiseCodes {
     const void* in;
     int64_t row_stride;
     RowIndices by_index;
-    GroupedRows grouped;  // without padding, in the kernel that knows no groups
 };
 
 struct GroupArguments : Arguments {
@@ -49,36 +48,19 @@ __device__ __forceinline__ void load_rows(const Arguments& a, const R& requests,
         load_wide_vectors(vectors, in, a.row_stride, requests);
 }
 
-// Leaves the requests in rows of groups. Indices are loaded before: rows past the last end have some, too.
-template <bool by_index, class T, class R>
-__device__ __forceinline__ void load_rows_of_groups(const Arguments& a, R& requests, Vector<T> (&vectors)[kRequests]) {
-    const int64_t end = clamped_end(a.grouped, a.grouped.groups.count - 1);
-    if constexpr (by_index) {
-        const IndexedRequests<R, kRequests> indexed(requests, a.by_index);
-        requests.end_at(a.segments, end);
-        load_wide_vectors(vectors, static_cast<const T*>(a.in), a.row_stride, indexed);
-    } else {
-        requests.end_at(a.segments, end);
-        load_rows<false>(a, requests, vectors);
-    }
-}
-
 template <class T, class E, int block, bool by_index>
 __global__ void __launch_bounds__(kSegmentThreads, kBlocks) quantize_rowwise_kernel(const __grid_constant__ Arguments a) {
     const int64_t task = block_index() * kSegmentWarps + threadIdx.x / 32;
     start_next_kernel();
     wait_for_previous_kernel();
     if (task >= a.segments.tasks) return;
-    Requests<Vector<T>::count, block> requests(a.segments, task);
+    const Requests<Vector<T>::count, block> requests(a.segments, task);
     Vector<T> vectors[kRequests];
-    if (a.grouped.groups.set)
-        load_rows_of_groups<by_index>(a, requests, vectors);
-    else
-        load_rows<by_index>(a, requests, vectors);
+    load_rows<by_index>(a, requests, vectors);
     quantize_requests<E>(a, vectors, requests);
 }
 
-template <class E, int block>
+template <class E, int block, bool by_index>
 __global__ void __launch_bounds__(kSegmentThreads, kBlocks)
     quantize_rowwise_groups_kernel(const __grid_constant__ GroupArguments a) {
     using R = Requests<Vector<Bf16>::count, block>;
@@ -93,13 +75,8 @@ __global__ void __launch_bounds__(kSegmentThreads, kBlocks)
     GroupedRequests<Vector<Bf16>::count, block> requests{R(a.segments, first, rows), kSourceRow};
     const bool waits = a.rows.units[kSourceRow] != 1;  // loads need the source rows
     Vector<Bf16> vectors[kRequests];
-    const auto load = [&](const auto& of) {
-        if (a.by_index.set)
-            load_rows<true>(a, of, vectors);
-        else
-            load_rows<false>(a, of, vectors);
-    };
-    if (!waits) load(static_cast<const R&>(requests));
+    if (!waits) load_rows<by_index>(a, static_cast<const R&>(requests), vectors);
+    if (!a.rows.moves()) return quantize_requests<E>(a, vectors, static_cast<const R&>(requests).in_all(first));
     find_row_offsets(a.rows, ends, first);
     if (waits) load_rows<false>(a, requests, vectors);  // rows by index have no padding
     requests.accessed = kCodeRow;
@@ -201,15 +178,11 @@ bool leaves_tiles_empty(const QuantizeProblem& problem) {
            rows * problem.source.cols >= few_elements;
 }
 
-// Returns whether groups move rows, in the source, among the codes or among the scales.
-bool is_padded(const QuantizeProblem& problem) {
-    const QuantizedPart& out = problem.rowwise;
-    return problem.source.plain.group_unit != 1 || out.units.codes != 1 || out.layout.swizzled;
-}
-
-// Returns whether groups of 8-bit codes are taken. Blocks of 32 alone are padded.
+// Returns whether the kernel of groups takes 8-bit codes. It pads blocks of 32 alone.
 bool takes_groups(const QuantizeProblem& problem) {
-    return problem.source.plain.format == MXQ_FORMAT_BF16 && (problem.tile.id == MXQ_SCALING_1X32 || !is_padded(problem));
+    const QuantizedPart& out = problem.rowwise;
+    const bool is_padded = problem.source.plain.group_unit != 1 || out.units.codes != 1 || out.layout.swizzled;
+    return problem.source.plain.format == MXQ_FORMAT_BF16 && (problem.tile.id == MXQ_SCALING_1X32 || !is_padded);
 }
 
 Reason declines(const Context& context, const QuantizeProblem& problem) {
@@ -269,22 +242,26 @@ constexpr KernelEntry<Key, Arguments> kernels[] = {
 struct GroupKey {
     Element element;
     int32_t block;
+    bool by_index;
     bool operator==(const GroupKey&) const = default;
 };
 
-template <class E, int block>
+template <class E, int block, bool by_index>
 constexpr KernelEntry<GroupKey, GroupArguments> group_entry(Element element) {
-    return {{element, block}, quantize_rowwise_groups_kernel<E, block>, kSegmentThreads, 0};
+    return {{element, block, by_index}, quantize_rowwise_groups_kernel<E, block, by_index>, kSegmentThreads, 0};
 }
 
 constexpr KernelEntry<GroupKey, GroupArguments> group_kernels[] = {
-    group_entry<E4M3, 32>(Element::E4M3), group_entry<E5M2, 32>(Element::E5M2), group_entry<E4M3, 128>(Element::E4M3),
-    group_entry<E5M2, 128>(Element::E5M2)};
+    group_entry<E4M3, 32, false>(Element::E4M3),  group_entry<E5M2, 32, false>(Element::E5M2),
+    group_entry<E4M3, 32, true>(Element::E4M3),   group_entry<E5M2, 32, true>(Element::E5M2),
+    group_entry<E4M3, 128, false>(Element::E4M3), group_entry<E5M2, 128, false>(Element::E5M2),
+    group_entry<E4M3, 128, true>(Element::E4M3),  group_entry<E5M2, 128, true>(Element::E5M2)};
 
-// Returns how the matrix is divided among warps. Rows by index, and rows that the last end cuts off, are not contiguous.
+// Returns how the matrix is divided among warps. Rows by index are not contiguous.
 Segments divide_rows(const QuantizeProblem& problem, ScaleLayout& layout, int parallel) {
     PlainMatrix in = problem.source.plain;
-    if (problem.by_index.set || problem.grouped.set()) in.row_stride = in.cols + 1;
+    if (problem.grouped.set()) return divide_groups(in, layout, parallel);
+    if (problem.by_index.set) in.row_stride = in.cols + 1;
     return divide(in, layout, parallel);
 }
 
@@ -292,21 +269,19 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
     if (problem.format->bits < 8) return run_fp4(context, problem, call);
     const PlainMatrix& in = problem.source.plain;
     const QuantizedPart& out = problem.rowwise;
-    const int parallel = (in.format == MXQ_FORMAT_F32 ? Vector<float>::count : Vector<Bf16>::count) / 4;
-    const bool pads = problem.grouped.set() && is_padded(problem);
+    const int count = in.format == MXQ_FORMAT_F32 ? Vector<float>::count : Vector<Bf16>::count;
     ScaleLayout layout = out.layout;
-    const Segments segments = pads ? divide_groups(in, layout, parallel) : divide_rows(problem, layout, parallel);
-    const Arguments a{rowwise_codes(problem, segments, layout), in.data, in.row_stride, problem.by_index, problem.grouped};
-    if (problem.grouped.set() && problem.grouped.groups.count == 0) return;
+    const Segments segments = divide_rows(problem, layout, count / 4);
+    const Arguments a{rowwise_codes(problem, segments, layout), in.data, in.row_stride, problem.by_index};
     const Key key{in.format, problem.format->element, problem.tile.length, problem.by_index.set};
-    if (!pads)
-        return launch(context, kernels, key, "quantize_rowwise", segments.grid(), call.stream, a,
-                      first_start(context, call));
+    const Start start = first_start(context, call);
+    if (!problem.grouped.set())
+        return launch(context, kernels, key, "quantize_rowwise", segments.grid(), call.stream, a, start);
     const int64_t across = segments.across();
-    if (across == 0) return;
+    if (across == 0 || problem.grouped.groups.count == 0) return;
     const GroupedRowMap rows(problem.grouped, in, out, segments.tile_rows(), across);
-    launch(context, group_kernels, {key.element, key.block}, "quantize_rowwise", grid_of_rows(across, rows.down()),
-           call.stream, GroupArguments{a, rows, out}, first_start(context, call));
+    launch(context, group_kernels, {key.element, key.block, key.by_index}, "quantize_rowwise", grid_of_rows(across, rows.down()),
+           call.stream, GroupArguments{a, rows, out}, start);
 }
 
 void load(const Context&) {
