@@ -19,7 +19,6 @@ namespace {
 
 constexpr int kRows = 8;  // choices of a thread block
 constexpr int kColumns = 32 * kNumbers;
-constexpr int kSteps = 3;  // of 256 columns, whose loads are in flight
 
 struct Arguments {
     CombineBackwardProblem problem;
@@ -68,30 +67,6 @@ __device__ __forceinline__ float sum_tree(float (&sums)[kNumbers]) {
     return sums[0];
 }
 
-// Takes the columns of a lane in kSteps times 256 columns of a choice. All loads are issued before the first use.
-__device__ __forceinline__ void take_columns(const Arguments& a, int64_t token, int64_t row, float weight, int64_t col,
-                                             float (&sums)[kNumbers]) {
-    const CombineBackwardProblem& p = a.problem;
-    float gradient[kSteps][kNumbers] = {}, values[kSteps][kNumbers] = {};
-    const int64_t left = p.d_out.cols - col;
-#pragma unroll
-    for (int s = 0; s < kSteps; s++) load_any(p.d_out, token, col + s * kColumns, a.wide, left - s * kColumns, gradient[s]);
-    if (p.has_d_weights)
-#pragma unroll
-        for (int s = 0; s < kSteps; s++) load_any(p.in, row, col + s * kColumns, a.wide, left - s * kColumns, values[s]);
-#pragma unroll
-    for (int s = 0; s < kSteps; s++) {
-#pragma unroll
-        for (int i = 0; i < kNumbers; i++)
-            if (p.has_d_weights && i < left - s * kColumns)
-                sums[i] = add_rn(sums[i], multiply_rn(gradient[s][i], values[s][i]));
-        if (!p.has_d_in) continue;
-#pragma unroll
-        for (int i = 0; i < kNumbers; i++) gradient[s][i] = multiply_rn(weight, gradient[s][i]);
-        store_any(gradient[s], p.d_in, row, col + s * kColumns, a.wide, left - s * kColumns);
-    }
-}
-
 __global__ void __launch_bounds__(32 * kRows) combine_backward_kernel(const __grid_constant__ Arguments a) {
     const CombineBackwardProblem& p = a.problem;
     const int64_t choice = block_index() * kRows + threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -101,9 +76,21 @@ __global__ void __launch_bounds__(32 * kRows) combine_backward_kernel(const __gr
     if (row >= p.rows) row = -1;
     const float weight = load_weight(p.weights, choice);
     float sums[kNumbers] = {};
-#pragma unroll 1
-    for (int64_t col = lane * kNumbers; row >= 0 && col - lane * kNumbers < p.d_out.cols; col += kSteps * kColumns)
-        take_columns(a, token, row, weight, col, sums);
+    for (int64_t col = lane * kNumbers; row >= 0 && col - lane * kNumbers < p.d_out.cols; col += kColumns) {
+        float gradient[kNumbers], values[kNumbers];
+        const int64_t left = p.d_out.cols - col;
+        load_any(p.d_out, token, col, a.wide, left, gradient);
+        if (p.has_d_weights) {
+            load_any(p.in, row, col, a.wide, left, values);
+#pragma unroll
+            for (int i = 0; i < kNumbers; i++)
+                if (i < left) sums[i] = add_rn(sums[i], multiply_rn(gradient[i], values[i]));
+        }
+        if (!p.has_d_in) continue;
+#pragma unroll
+        for (int i = 0; i < kNumbers; i++) gradient[i] = multiply_rn(weight, gradient[i]);
+        store_any(gradient, p.d_in, row, col, a.wide, left);
+    }
     if (!p.has_d_weights) return;
     const float sum = sum_tree(sums);
     const int64_t at = token * p.d_weights.row_stride + (choice - token * p.choices);

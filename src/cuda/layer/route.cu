@@ -31,11 +31,12 @@
 namespace mxq::cuda {
 namespace {
 
-constexpr int kLeastWarps = 4, kMostWarps = 16;
-constexpr uint32_t kCluster = 8;     // thread blocks
-constexpr int64_t kMostShares = 16;  // clusters
-constexpr int kVectors = 4;          // of a thread's ids, whose loads are in flight
-constexpr int kTableRows = 8;        // of a column of the table, whose loads are in flight
+constexpr int kLeastWarps = 4, kUsualWarps = 16, kMostWarps = 32;
+constexpr int64_t kUsualThreads = 32 * kUsualWarps;  // larger thread blocks start a microsecond later
+constexpr uint32_t kCluster = 8;                     // thread blocks
+constexpr int64_t kMostShares = 8;                   // clusters
+constexpr int kVectors = 4;                          // of a thread's ids, whose loads are in flight
+constexpr int kTableRows = 8;                        // of a column of the table, whose loads are in flight
 constexpr int64_t kSharedBytes = 98304;
 
 struct Arguments {
@@ -357,9 +358,10 @@ __global__ void __launch_bounds__(32 * kMostWarps) route_kernel(const __grid_con
 
 // ---- On the host -------------------------------------------------------------------------------------------------------
 
-// Returns how many warps have a choice for each lane and a thread for each expert, if shared memory has their counters.
+// Returns how many warps have a choice for each lane and a thread for each of 512 experts, if shared memory has their
+// counters.
 int warps_of(const RouteProblem& problem, int64_t share) {
-    const int64_t wanted = ceil_div(std::max<int64_t>(share, problem.count), 32);
+    const int64_t wanted = std::max(ceil_div(share, 32), std::min<int64_t>(ceil_div(problem.count, 32), kUsualWarps));
     int warps = int(std::clamp<int64_t>(wanted, kLeastWarps, kMostWarps));
     const auto table_rows = [&] { return int(std::min<int64_t>(warps, ceil_div(share, 32))); };
     while (warps > kLeastWarps && shared_bytes(table_rows(), problem.count) > kSharedBytes) warps--;
@@ -369,9 +371,8 @@ int warps_of(const RouteProblem& problem, int64_t share) {
 Reason declines(const Context& context, const RouteProblem&) { return needs_cuda(context); }
 
 void run(const Context& context, const RouteProblem& problem, const Launch& call) {
-    constexpr int64_t threads = 32 * kMostWarps;
-    const uint32_t cluster = has_clusters(context) && problem.rows() > threads ? kCluster : 1;
-    const int64_t shares = std::clamp<int64_t>(ceil_div(problem.rows(), cluster * threads), 1, kMostShares);
+    const uint32_t cluster = has_clusters(context) && problem.rows() > kUsualThreads ? kCluster : 1;
+    const int64_t shares = std::clamp<int64_t>(ceil_div(problem.rows(), cluster * kUsualThreads), 1, kMostShares);
     const int64_t share = round_up(ceil_div(problem.rows(), cluster * shares), 32);
     const int warps = warps_of(problem, share);
     const int table_rows = int(std::clamp<int64_t>(share / 32, 1, warps));
