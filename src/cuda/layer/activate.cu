@@ -1,16 +1,16 @@
 // activate: gates and ups of any plain type to plain numbers of any type, for every activation; experts and groups.
 //
-// A warp takes a row of the result, a thread block eight rows:
+// A warp takes rows of the result, a thread block eight at a time:
 //
-//     lane (aligned)     512 columns a warp: eight elements, and eight that are 256 columns on, so four 16-byte vectors
-//     (F32:
-//                        eight), which are loaded before the first use
+//     lane (aligned)     512 columns a warp: eight elements, and eight that are 256 columns on
 //     lane (unaligned)   256 columns a warp: eight elements that are 32 apart
 //
-// A warp finds the group of its row, which tells the bias and whether the row is in any group.
+// Of aligned rows a lane has four 16-byte vectors (F32: eight). As many thread blocks as the SMs hold pass over the rows.
+// They load a row while they activate the one before. A warp finds the group of its row, which tells the bias, where there
+// is one.
 //
-// Bytes an element of BF16: 4 read, 2 written. SwiGLU takes about 30 instructions an element, which memory hides; GELU with
-// erf takes twice as many.
+// Bytes an element of BF16: 4 read, 2 written. Bound by instructions: about 30 an element of SwiGLU, twice as many of GELU
+// with erf. H200, 32768 x 2880, SwiGLU: 175 us, 0.76 of the rate of a device copy.
 #include <algorithm>
 
 #include "core/context.h"

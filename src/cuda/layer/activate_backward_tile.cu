@@ -9,7 +9,8 @@
 //
 // The sums for biases and weights of rows are kernels of activate_backward.
 //
-// Bytes of an element of the result: 6 read, 2.06 written for each part. Bound by instructions: about 150.
+// Bytes of an element of the result: 6 read, 2.06 written for each part. Bound by instructions: about 150. H200, 65536 x
+// 768, SwiGLU to both parts of MXFP8: 294 us; by activate_backward_quantize 428.
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
 #include "cuda/layer/activate_backward.h"

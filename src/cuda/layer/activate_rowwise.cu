@@ -7,7 +7,8 @@
 //     elements of a request     | block of 32 | block of 32 | ...
 //     lanes                     0  1  2  3    | 4  5  6  7  | ...
 //
-// Bytes an element: 4 read, 1.03 written. Bound by memory; about 40 instructions an element, most of them the activation's.
+// Bytes an element: 4 read, 1.03 written. Bound by instructions: about 40 an element, most of them the activation's. H200,
+// 65536 x 768, SwiGLU to MXFP8: 106 us, 0.56 of the rate of a device copy; by activate_tile 210.
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
 #include "cuda/layer/activate_elements.cuh"

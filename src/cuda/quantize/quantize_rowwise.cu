@@ -280,8 +280,8 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
     const int64_t across = segments.across();
     if (across == 0 || problem.grouped.groups.count == 0) return;
     const GroupedRowMap rows(problem.grouped, in, out, segments.tile_rows(), across);
-    launch(context, group_kernels, {key.element, key.block, key.by_index}, "quantize_rowwise", grid_of_rows(across, rows.down()),
-           call.stream, GroupArguments{a, rows, out}, start);
+    launch(context, group_kernels, {key.element, key.block, key.by_index}, "quantize_rowwise",
+           grid_of_rows(across, rows.down()), call.stream, GroupArguments{a, rows, out}, start);
 }
 
 void load(const Context&) {
