@@ -1,6 +1,6 @@
-/* Times one token through the matrices of a block of gpt-oss-20b on the CPU: attention's in BF16, the experts' in MXFP4, as the
- * checkpoint has them. Attention over the context, normalization and the router's choice are left out; the experts are drawn
- * anew for each token, so that weights come from memory. Usage: gpt_oss_block [threads [tokens [experts]]] */
+/* Times one token through the matrices of a block of gpt-oss-20b on the CPU: attention's in BF16, the experts' in MXFP4, as
+ * the checkpoint has them. Attention over the context, normalization and the router's choice are left out; the experts are
+ * drawn anew for each token, so that weights come from memory. Usage: gpt_oss_block [threads [tokens [experts]]] */
 #define _POSIX_C_SOURCE 200112L
 #include <math.h>
 #include <mxq/mxq.h>
@@ -20,9 +20,10 @@ static void check(mxq_status status) {
 }
 
 static void* memory(uint64_t bytes) {
-    void* const out = calloc(1, bytes ? bytes : 1);
-    if (!out) fprintf(stderr, "no memory of %llu bytes\n", (unsigned long long)bytes), exit(1);
-    return out;
+    void* out;
+    if (posix_memalign(&out, 256, bytes ? bytes : 1))
+        fprintf(stderr, "no memory of %llu bytes\n", (unsigned long long)bytes), exit(1);
+    return memset(out, 0, bytes);
 }
 
 static double seconds(void) {
@@ -77,21 +78,40 @@ static weights matrix_of(int64_t rows, int64_t cols) {
     return out;
 }
 
-/* Draws CHOSEN different experts, and writes one past the last row of each. */
-static void choose(int32_t* ends, int32_t experts) {
+/* Draws CHOSEN different experts. */
+static void choose(int32_t* ids, int32_t experts) {
     char chosen[MOST_EXPERTS] = {0};
-    int32_t e, left = CHOSEN;
-    while (left > 0) {
+    int32_t e, count = 0;
+    while (count < CHOSEN) {
         e = rand() % experts;
-        if (!chosen[e]) chosen[e] = 1, --left;
+        if (!chosen[e]) chosen[e] = 1, ids[count++] = e;
     }
-    for (e = 0; e < experts; ++e) ends[e] = (e ? ends[e - 1] : 0) + chosen[e];
+}
+
+/* Makes the routing of one token, whose choices have the same weight. */
+static mxq_routing* routing_of(const int32_t* ids, int32_t experts) {
+    static const float weights[CHOSEN] = {0.25f, 0.25f, 0.25f, 0.25f};
+    mxq_routing* out;
+    uint64_t bytes;
+    check(mxq_routing_create(1, CHOSEN, experts, &out));
+    check(mxq_routing_set_ids(out, ids, CHOSEN * sizeof *ids, MXQ_TYPE_INT32));
+    check(mxq_routing_set_weights(out, MXQ_FORMAT_F32, weights, sizeof weights));
+    check(mxq_routing_required_bytes(out, &bytes));
+    check(mxq_routing_set_memory(out, memory(bytes), bytes));
+    return out;
 }
 
 /* gpt-oss's activation of interleaved gate and up: gate sigmoid(1.702 gate) (up + 1), both limited to 7. */
-static float activation(float gate, float up) {
-    gate = fminf(gate, 7), up = fmaxf(fminf(up, 7), -7);
-    return gate / (1 + expf(-1.702f * gate)) * (up + 1);
+static mxq_expert_layer_options* layer_options(void) {
+    mxq_activate_options* activation;
+    mxq_expert_layer_options* out;
+    check(mxq_activate_options_create(&activation));
+    check(mxq_activate_options_set_activation(activation, MXQ_ACTIVATION_SWIGLU_CLAMPED));
+    check(mxq_activate_options_set_gate_layout(activation, MXQ_GATE_LAYOUT_INTERLEAVED_GATE_UP));
+    check(mxq_expert_layer_options_create(&out));
+    check(mxq_expert_layer_options_set_activate_options(out, activation));
+    mxq_activate_options_destroy(activation);
+    return out;
 }
 
 static void multiply(mxq_tensor* a, mxq_tensor* b, mxq_tensor* d) { check(mxq_gemm(context, NULL, a, b, d, NULL, 0, NULL)); }
@@ -133,11 +153,13 @@ int main(int argc, char** argv) {
     const int experts = argc > 3 ? atoi(argv[3]) : 32;
     mxq_context_options* options;
     weights qkv, o, gate_up, down;
-    mxq_tensor *x, *q, *heads, *y, *rows, *gated, *hidden, *out;
-    void *x_data, *q_data, *y_data, *gated_data, *out_data, *rows_data, *hidden_data;
-    int32_t ends[MOST_EXPERTS];
+    mxq_tensor *x, *q, *heads, *y, *out;
+    mxq_routing* routing;
+    mxq_expert_layer_options* layer;
+    void *x_data, *q_data, *y_data, *out_data;
+    int32_t ids[CHOSEN];
     double best = 1e9, bytes, start, time, rate;
-    int token, i, j;
+    int token, i;
 
     if (threads < 1 || threads > MOST_THREADS || tokens < 1 || experts < CHOSEN || experts > MOST_EXPERTS)
         return fprintf(stderr, "usage: gpt_oss_block [threads [tokens [experts]]]\n"), 2;
@@ -148,33 +170,23 @@ int main(int argc, char** argv) {
     gate_up = experts_of(experts, 2 * NEURONS, HIDDEN), down = experts_of(experts, HIDDEN, NEURONS);
 
     x = plain(MXQ_FORMAT_BF16, 1, HIDDEN, &x_data), q = plain(MXQ_FORMAT_BF16, 1, QKV, &q_data);
-    y = plain(MXQ_FORMAT_BF16, 1, HIDDEN, &y_data);
-    rows = plain(MXQ_FORMAT_BF16, CHOSEN, HIDDEN, &rows_data), gated = plain(MXQ_FORMAT_F32, CHOSEN, 2 * NEURONS, &gated_data);
-    hidden = plain(MXQ_FORMAT_F32, CHOSEN, NEURONS, &hidden_data);
-    out = plain(MXQ_FORMAT_F32, CHOSEN, HIDDEN, &out_data);
+    y = plain(MXQ_FORMAT_BF16, 1, HIDDEN, &y_data), out = plain(MXQ_FORMAT_F32, 1, HIDDEN, &out_data);
+    choose(ids, experts);
+    routing = routing_of(ids, experts), layer = layer_options();
     check(mxq_tensor_create_2d(MXQ_FORMAT_BF16, 1, HEADS, &heads)); /* q's first numbers in place of attention's result */
     check(mxq_tensor_set_const_data(heads, q_data, 2 * HEADS));
-    check(mxq_tensor_set_groups(rows, ends, (uint64_t)experts * sizeof *ends, MXQ_TYPE_INT32, experts));
-    check(mxq_tensor_set_groups(hidden, ends, (uint64_t)experts * sizeof *ends, MXQ_TYPE_INT32, experts));
     for (i = 0; i < HIDDEN; ++i) ((uint16_t*)x_data)[i] = (uint16_t)(0x3F00 + i % 97);
 
     for (token = 0; token < tokens; ++token) {
-        choose(ends, experts);
+        choose(ids, experts);
         start = seconds();
         multiply(x, qkv.tensor, q);
         multiply(heads, o.tensor, y);
-        for (i = 0; i < CHOSEN; ++i) memcpy((uint16_t*)rows_data + i * HIDDEN, y_data, HIDDEN * sizeof(uint16_t));
-        check(mxq_grouped_gemm(context, NULL, rows, gate_up.tensor, gated, NULL, 0, NULL));
-        for (i = 0; i < CHOSEN; ++i)
-            for (j = 0; j < NEURONS; ++j) {
-                const float* const pair = (const float*)gated_data + (i * NEURONS + j) * 2;
-                ((float*)hidden_data)[i * NEURONS + j] = activation(pair[0], pair[1]);
-            }
-        check(mxq_grouped_gemm(context, NULL, hidden, down.tensor, out, NULL, 0, NULL));
+        check(mxq_expert_layer(context, layer, y, routing, gate_up.tensor, down.tensor, out, NULL, 0, NULL));
         time = seconds() - start;
         if (time < best) best = time;
     }
-    for (i = 0; i < CHOSEN * HIDDEN; ++i)
+    for (i = 0; i < HIDDEN; ++i)
         if (!isfinite(((float*)out_data)[i])) return fprintf(stderr, "number %d is not finite\n", i), 1;
 
     bytes = qkv.expert_bytes + o.expert_bytes + CHOSEN * (gate_up.expert_bytes + down.expert_bytes);

@@ -1,11 +1,10 @@
 // Times the matrices of a block of gpt-oss-20b on a GPU, decode and prefill: attention's in BF16, the experts' in MXFP4 as
 // the checkpoint has them (gpt_oss.c), activations in BF16. Beside it the same block with the experts' weights in BF16.
 //
-//     x --qkv--> q --o--> y, a row for each choice of a token, expert by expert --gate, up--> activation --down--> sum for a
-//     token
+//     x --qkv--> q --o--> y --expert layer--> the weighted sum of the experts of each token
 //
 // Attention over the context, normalization and the router are left out; its choices are given, drawn anew for each of the
-// CUDA graphs that take turns, so that weights come from memory. Ends of groups lie on the device alone.
+// CUDA graphs that take turns, so that weights come from memory. The expert layer is one call, which routes on the device.
 //
 //     gpt_oss_block_cuda [tokens ...]     1 4 16 64 256 1024 4096 unless said
 //     gpt_oss_block_cuda check            compares tokens with double precision, and times nothing
@@ -47,33 +46,9 @@ __global__ void fill_numbers(bf16* to, uint64_t count, uint32_t seed, float scal
     if (i < count) to[i] = __float2bfloat16(scale * (float(hash(i, seed)) * 0x1p-31f - 1));
 }
 
-// Copies the row of each slot's token; a slot is a choice of a token, and slots lie expert by expert.
-__global__ void gather_rows(const bf16* from, const int32_t* token_of_slot, bf16* to) {
-    for (int c = int(threadIdx.x); c < kHidden; c += int(blockDim.x))
-        to[int64_t(blockIdx.x) * kHidden + c] = from[int64_t(token_of_slot[blockIdx.x]) * kHidden + c];
-}
-
-__host__ __device__ float activation(float gate, float up) {
+float activation(float gate, float up) {
     gate = fminf(gate, 7), up = fmaxf(fminf(up, 7), -7);
     return gate / (1 + expf(-1.702f * gate)) * (up + 1);
-}
-
-// Columns 2 j and 2 j + 1 are gate and up of neuron j.
-__global__ void activate(const __nv_bfloat162* gate_up, bf16* hidden, uint64_t count) {
-    const uint64_t i = uint64_t(blockIdx.x) * blockDim.x + threadIdx.x;
-    if (i >= count) return;
-    const float2 pair = __bfloat1622float2(gate_up[i]);
-    hidden[i] = __float2bfloat16(activation(pair.x, pair.y));
-}
-
-// Adds the rows of a token's slots, each with the same weight.
-__global__ void sum_slots(const bf16* rows, const int32_t* slot_of_choice, bf16* out) {
-    for (int c = int(threadIdx.x); c < kHidden; c += int(blockDim.x)) {
-        float sum = 0;
-        for (int i = 0; i < kTop; ++i)
-            sum += __bfloat162float(rows[int64_t(slot_of_choice[blockIdx.x * kTop + i]) * kHidden + c]);
-        out[int64_t(blockIdx.x) * kHidden + c] = __float2bfloat16(sum / kTop);
-    }
 }
 
 // ---- The block -------------------------------------------------------------------------------------------------------
@@ -131,33 +106,33 @@ Matrix widened(const mxq::context& context, const Matrix& from, int64_t outputs,
     return wide;
 }
 
-// Which expert each choice of a token is for, as the kernels read it.
+// Which expert each choice of a token is for, and the routing that the layer fills.
 struct Route {
-    Buffer token_of_slot, slot_of_choice, ends;
+    Buffer ids, weights, memory;
     std::vector<int32_t> experts;  // of choice kTop * token + i
-    int used = 0;                  // experts with a slot
+    mxq::routing routing;
+    int used = 0;  // experts that are chosen
 
-    Route(int tokens, std::mt19937& random) : experts(size_t(tokens) * kTop) {
-        std::vector<int32_t> last(kExperts), slots(experts.size()), tokens_of(experts.size());
+    Route(int tokens, std::mt19937& random) : experts(size_t(tokens) * kTop), routing(tokens, kTop, kExperts) {
         for (int t = 0; t < tokens; ++t)
             for (int i = 0; i < kTop;) {
                 const auto chosen = int32_t(random() % kExperts);
                 const auto begin = experts.begin() + t * kTop, end = begin + i;
                 if (std::find(begin, end, chosen) == end) experts[size_t(t * kTop + i++)] = chosen;
             }
-        for (const int32_t expert : experts) ++last[size_t(expert)];
-        for (const int32_t count : last) used += count > 0;
-        for (size_t e = 1; e < kExperts; ++e) last[e] += last[e - 1];
-        upload(ends, last);
-        for (size_t choice = experts.size(); choice-- > 0;) {
-            slots[choice] = --last[size_t(experts[choice])];
-            tokens_of[size_t(slots[choice])] = int32_t(choice / kTop);
-        }
-        upload(slot_of_choice, slots), upload(token_of_slot, tokens_of);
+        for (int32_t e = 0; e < kExperts; ++e) used += std::find(experts.begin(), experts.end(), e) != experts.end();
+        const std::vector<float> equal(experts.size(), 1.0f / kTop);
+        routing.set_ids(upload(ids, experts), experts.size() * sizeof(int32_t), MXQ_TYPE_INT32);
+        routing.set_weights(MXQ_FORMAT_F32, upload(weights, equal), equal.size() * sizeof(float));
+        const uint64_t bytes = routing.required_bytes();
+        routing.set_memory(memory.reserve(bytes), bytes);
     }
-    static void upload(Buffer& to, const std::vector<int32_t>& from) {
-        const uint64_t bytes = from.size() * sizeof(int32_t);
-        check(cudaMemcpy(to.reserve(bytes), from.data(), bytes, cudaMemcpyHostToDevice));
+    template <class T>
+    static void* upload(Buffer& to, const std::vector<T>& from) {
+        const uint64_t bytes = from.size() * sizeof(T);
+        void* const memory = to.reserve(bytes);
+        check(cudaMemcpy(memory, from.data(), bytes, cudaMemcpyHostToDevice));
+        return memory;
     }
 };
 
@@ -171,54 +146,44 @@ public:
           x_(drawn(rows(tokens, kHidden), 9, 1)),
           q_(rows(tokens, kQkv)),
           y_(rows(tokens, kHidden)),
-          in_(rows(slots(), kHidden)),
-          gate_up_(rows(slots(), 2 * kNeurons)),
-          hidden_(rows(slots(), kNeurons)),
-          down_(rows(slots(), kHidden)),
-          out_(rows(tokens, kHidden)) {}
+          out_(rows(tokens, kHidden)) {
+        mxq::activate_options activation;
+        activation.set_activation(MXQ_ACTIVATION_SWIGLU_CLAMPED).set_gate_layout(MXQ_GATE_LAYOUT_INTERLEAVED_GATE_UP);
+        layer_.set_activate_options(activation);
+        layer_.set_gate_up_bias(MXQ_FORMAT_BF16, weights.gate_up_bias.numbers(), weights.gate_up_bias.bytes);
+        layer_.set_down_bias(MXQ_FORMAT_BF16, weights.down_bias.numbers(), weights.down_bias.bytes);
+    }
 
     // Enqueues the block, whose workspace has to be there: run it once before it is captured.
     void run(const Experts& experts, const Route& route, cudaStream_t stream) {
-        multiply(mxq::gemm, mxq::gemm_query, {}, x_.tensor, weights_.qkv.tensor, q_.tensor, stream);
+        multiply(x_.tensor, weights_.qkv.tensor, q_.tensor, stream);
         mxq::tensor heads(MXQ_FORMAT_BF16, tokens_, kHeads);  // q's first columns in place of attention's result
         heads.set_row_stride(kQkv).set_const_data(q_.numbers(), q_.bytes);
-        multiply(mxq::gemm, mxq::gemm_query, {}, heads, weights_.o.tensor, y_.tensor, stream);
-        const auto* const tokens_of = route.token_of_slot.as<int32_t>();
-        gather_rows<<<unsigned(slots()), 256, 0, stream>>>(y_.numbers(), tokens_of, in_.numbers());
-        by_expert(in_, experts.gate_up, weights_.gate_up_bias, gate_up_, route, stream);
-        const uint64_t neurons = uint64_t(slots()) * kNeurons;
-        activate<<<blocks_for(neurons), 256, 0, stream>>>(gate_up_.codes.as<__nv_bfloat162>(), hidden_.numbers(), neurons);
-        by_expert(hidden_, experts.down, weights_.down_bias, down_, route, stream);
-        sum_slots<<<unsigned(tokens_), 256, 0, stream>>>(down_.numbers(), route.slot_of_choice.as<int32_t>(),
-                                                         out_.numbers());
-        check(cudaGetLastError());
+        multiply(heads, weights_.o.tensor, y_.tensor, stream);
+        const auto plan = mxq::expert_layer_query(context_, layer_, y_.tensor, route.routing, experts.gate_up.tensor,
+                                                  experts.down.tensor, out_.tensor);
+        mxq::expert_layer(context_, layer_, y_.tensor, route.routing, experts.gate_up.tensor, experts.down.tensor,
+                          out_.tensor, workspace_of(plan), stream);
+        experts_by_ = plan.implementation();
     }
     const std::string& experts_by() const { return experts_by_; }
     const Matrix& y() const { return y_; }
     const Matrix& out() const { return out_; }
 
 private:
-    int64_t slots() const { return int64_t(tokens_) * kTop; }
-
-    template <class Verb, class Query>
-    std::string multiply(Verb verb, Query query, const mxq::gemm_options& options, const mxq::tensor& a,
-                         const mxq::tensor& b, const mxq::tensor& d, cudaStream_t stream) {
-        const mxq::plan plan = query(context_, options, a, b, d);
+    mxq::workspace workspace_of(const mxq::plan& plan) {
         const uint64_t bytes = plan.workspace_bytes();
-        verb(context_, options, a, b, d, {bytes ? workspace_.reserve(bytes) : nullptr, bytes}, stream);
-        return plan.implementation();
+        return {bytes ? workspace_.reserve(bytes) : nullptr, bytes};
     }
-    void by_expert(Matrix& a, const Matrix& b, const Matrix& bias, Matrix& d, const Route& route, cudaStream_t stream) {
-        a.tensor.set_groups(route.ends.get(), kExperts * sizeof(int32_t), MXQ_TYPE_INT32, kExperts);
-        mxq::gemm_options options;
-        options.set_bias(MXQ_FORMAT_BF16, bias.numbers(), bias.bytes);
-        experts_by_ = multiply(mxq::grouped_gemm, mxq::grouped_gemm_query, options, a.tensor, b.tensor, d.tensor, stream);
+    void multiply(const mxq::tensor& a, const mxq::tensor& b, const mxq::tensor& d, cudaStream_t stream) {
+        mxq::gemm(context_, {}, a, b, d, workspace_of(mxq::gemm_query(context_, {}, a, b, d)), stream);
     }
 
     const mxq::context& context_;
     const Weights& weights_;
     int tokens_;
-    Matrix x_, q_, y_, in_, gate_up_, hidden_, down_, out_;
+    Matrix x_, q_, y_, out_;
+    mxq::expert_layer_options layer_;
     Buffer workspace_;
     std::string experts_by_;
 };
@@ -261,8 +226,8 @@ void time_block(const mxq::context& context, const std::vector<int>& counts) {
     const Experts four_bits = mxfp4();
     const Experts wide{widened(context, four_bits.gate_up, 2 * kNeurons, kHidden),
                        widened(context, four_bits.down, kHidden, kNeurons)};
-    std::printf("%s\n%8s %12s %14s %12s  %-18s %12s %8s\n", context.description(), "tokens", "MXFP4, us", "tokens/s of 24",
-                "weights GB/s", "experts by", "BF16, us", "ratio");
+    std::printf("%s\n%8s %12s %14s %12s %12s %8s  %s\n", context.description(), "tokens", "MXFP4, us", "tokens/s of 24",
+                "weights GB/s", "BF16, us", "ratio", "experts by");
     for (const int tokens : counts) {
         std::mt19937 random(1);
         std::vector<Route> routes;
@@ -272,8 +237,8 @@ void time_block(const mxq::context& context, const std::vector<int>& counts) {
         const float wide_us = microseconds(block, wide, routes), us = microseconds(block, four_bits, routes);
         const double bytes = double(weights.qkv.bytes + weights.o.bytes) +
                              used / kExperts * double(four_bits.gate_up.bytes + four_bits.down.bytes);
-        std::printf("%8d %12.1f %14.0f %12.0f  %-18s %12.1f %8.2f\n", tokens, us, tokens / (kBlocks * us * 1e-6),
-                    bytes / us * 1e-3, block.experts_by().c_str(), wide_us, wide_us / us);
+        std::printf("%8d %12.1f %14.0f %12.0f %12.1f %8.2f  %s\n", tokens, us, tokens / (kBlocks * us * 1e-6),
+                    bytes / us * 1e-3, wide_us, wide_us / us, block.experts_by().c_str());
     }
 }
 

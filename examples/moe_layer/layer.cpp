@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <numeric>
 
 namespace {
 
@@ -50,10 +51,53 @@ public:
         return run;
     }
 
-    // Runs the backward pass of `down`. Its products contract over other dimensions than the forward pass, and the blocks run
-    // along those (e is an expert):
+    // Runs the forward pass as one call. Tokens lie expert by expert already, so that the routing is given: each token has
+    // one choice, and its row is its own number.
+    OneCall one_call() {
+        Calls quantized;
+        const Stored up = quantize_weight(model_.up_weight, model_.hidden, model_.width, kRows, quantized);
+        const Stored down = quantize_weight(model_.down_weight, model_.width, model_.hidden, kRows, quantized);
+        const Stored x = bf16_rows(model_.token_data);
+        const Stored out = plain(mxq::tensor(MXQ_FORMAT_F32, model_.tokens, model_.width), nullptr);
+        std::vector<int32_t> numbers(size_t(model_.tokens));
+        std::iota(numbers.begin(), numbers.end(), 0);
+        const Buffer rows(memory_, numbers.data(), numbers.size() * sizeof(int32_t));
+        const auto array = [](const Buffer& of) {
+            return mxq::memory_of<const int32_t>{static_cast<const int32_t*>(of.get()), of.bytes()};
+        };
+        mxq::routing routing(model_.tokens, 1, int32_t(model_.experts));
+        routing.set_computed({array(ends_), array(rows), array(rows), {}});
+
+        const Buffer up_bias(memory_, model_.up_bias.data(), model_.up_bias.size() * sizeof(float));
+        const Buffer down_bias(memory_, model_.down_bias.data(), model_.down_bias.size() * sizeof(float));
+        mxq::expert_layer_options options;
+        options.set_activate_options(mxq::activate_options().set_activation(MXQ_ACTIVATION_GELU_ERF))
+            .set_row_format(setting_.activations.format, setting_.activations.scaling)
+            .set_quantize_options(options_for(setting_.activations.format))
+            .set_inner_format(MXQ_FORMAT_F32)
+            .set_gate_up_bias(MXQ_FORMAT_F32, up_bias.get(), up_bias.bytes())
+            .set_down_bias(MXQ_FORMAT_F32, down_bias.get(), down_bias.bytes())
+            .set_exact_products(setting_.exact_products);
+        const mxq::plan plan =
+            mxq::expert_layer_query(device_.context, options, x.tensor, routing, up.tensor, down.tensor, out.tensor);
+        OneCall run;
+        run.layer.implementation = plan.implementation();
+        const Buffer workspace(memory_, plan.workspace_bytes());
+        run.layer.ms = time_ms([&] {
+            mxq::expert_layer(device_.context, options, x.tensor, routing, up.tensor, down.tensor, out.tensor,
+                              {workspace.get(), workspace.bytes()}, memory_.stream());
+        });
+        std::vector<float> output(size_t(model_.tokens * model_.width));
+        memory_.download(output.data(), out.buffers[0].get(), output.size() * sizeof(float));
+        run.output.assign(output.begin(), output.end());
+        return run;
+    }
+
+    // Runs the backward pass of `down`. Its products contract over other dimensions than the forward pass, and the blocks
+    // run along those (e is an expert):
     //     input gradient    dx[rows of e] = dy[rows of e] down[e]    along the rows of dy and the columns of down
-    //     weight gradient   dw[e] = dy[rows of e]^T x[rows of e]     along the columns of both, groups padded to whole blocks
+    //     weight gradient   dw[e] = dy[rows of e]^T x[rows of e]     along the columns of both, groups padded to whole
+    //     blocks
     // Both products read dy, so one call quantizes both of its parts.
     GradientRun backward(const std::vector<double>& exact_hidden) {
         GradientRun run;
@@ -76,7 +120,8 @@ private:
     static constexpr int32_t kRows = MXQ_PART_ROWWISE, kColumns = MXQ_PART_COLUMNWISE;
 
     Stored plain(mxq::tensor tensor, const void* values) {
-        Buffer data(memory_, values, tensor.required_bytes().codes);
+        const uint64_t bytes = tensor.required_bytes().codes;
+        Buffer data = values ? Buffer(memory_, values, bytes) : Buffer(memory_, bytes);
         tensor.set_data(data.get(), data.bytes());
         Stored stored{std::move(tensor), {}};
         stored.keep(std::move(data));
@@ -84,7 +129,9 @@ private:
     }
 
     // Returns a plain tensor of the tokens, or of the gradients of the layer's output.
-    Stored bf16_rows(const uint8_t* values) { return plain(mxq::tensor(MXQ_FORMAT_BF16, model_.tokens, model_.width), values); }
+    Stored bf16_rows(const uint8_t* values) {
+        return plain(mxq::tensor(MXQ_FORMAT_BF16, model_.tokens, model_.width), values);
+    }
 
     // Returns a plain tensor of the hidden activations: in fp32 if they are quantized next, else rounded to BF16.
     Stored hidden_activations(const std::vector<float>& values) {
@@ -102,8 +149,8 @@ private:
         return quantize(in, std::move(out), setting_.weights.format, parts, calls);
     }
 
-    // Returns activations as the setting stores them, quantized or BF16, with a group of rows for each expert. The groups tell
-    // a product which rows belong to which expert's weights, and NVFP4 which rows share an amax.
+    // Returns activations as the setting stores them, quantized or BF16, with a group of rows for each expert. The groups
+    // tell a product which rows belong to which expert's weights, and NVFP4 which rows share an amax.
     Stored as_activations(Stored in, int64_t cols, int32_t parts, Calls& calls) {
         if (setting_.activations.format == MXQ_FORMAT_BF16) {
             set_groups(in.tensor);
@@ -132,8 +179,7 @@ private:
         const mxq::part_bytes bytes = out.required_bytes(part);
         Buffer codes(memory_, bytes.codes), scales(memory_, bytes.scales), amax(memory_, model_.experts * sizeof(float));
         out.set_part(part, codes.get(), codes.bytes(), scales.get(), scales.bytes());
-        if (has_amax)
-            out.set_scope(MXQ_SCOPE_EXPERT).set_amax(part, static_cast<float*>(amax.get()), amax.bytes());
+        if (has_amax) out.set_scope(MXQ_SCOPE_EXPERT).set_amax(part, static_cast<float*>(amax.get()), amax.bytes());
         stored.keep(std::move(codes), std::move(scales), std::move(amax));
     }
 
@@ -155,7 +201,8 @@ private:
 
     // Returns product[rows of e] = a[rows of e] weight[e]^T for each expert e.
     std::vector<float> forward_product(const Stored& a, const Stored& weight, int64_t cols, Calls& calls) {
-        return multiply(a, MXQ_TRANSPOSE_N, weight, MXQ_TRANSPOSE_T, mxq::tensor(MXQ_FORMAT_F32, model_.tokens, cols), calls);
+        return multiply(a, MXQ_TRANSPOSE_N, weight, MXQ_TRANSPOSE_T, mxq::tensor(MXQ_FORMAT_F32, model_.tokens, cols),
+                        calls);
     }
 
     mxq::gemm_options product_options(int32_t transpose_a, int32_t transpose_b) {
@@ -214,6 +261,10 @@ private:
 };
 
 }  // namespace
+
+OneCall run_one_call(const Model& model, Device& device, const Setting& setting) {
+    return QuantizedLayer(model, device, setting).one_call();
+}
 
 QuantizedRun run_layer(const Model& model, Device& device, const Setting& setting) {
     return QuantizedLayer(model, device, setting).forward();

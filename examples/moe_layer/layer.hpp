@@ -41,6 +41,14 @@ struct QuantizedRun {
 // Runs the forward pass.
 QuantizedRun run_layer(const Model& model, Device& device, const Setting& setting);
 
+struct OneCall {
+    std::vector<double> output;
+    Calls layer;
+};
+
+// Runs the forward pass as one call of mxq_expert_layer. The setting must quantize activations.
+OneCall run_one_call(const Model& model, Device& device, const Setting& setting);
+
 struct GradientRun {
     std::vector<double> input, weight;  // (tokens, hidden), (experts, width, hidden)
     Calls quantize;                     // `down`, hidden activations, and the gradient of the output

@@ -17,7 +17,8 @@ struct Row {
 
 constexpr int32_t floor_ = MXQ_SCALE_ROUNDING_FLOOR, rceil = MXQ_SCALE_ROUNDING_RCEIL;
 constexpr Storage e4m3{MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X32}, e4m3_tile{MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_32X32};
-constexpr Storage e4m3_128{MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X128}, e4m3_128_tile{MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_128X128};
+constexpr Storage e4m3_128{MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X128},
+    e4m3_128_tile{MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_128X128};
 constexpr Storage e5m2{MXQ_FORMAT_MXFP8_E5M2, MXQ_SCALING_1X32}, e5m2_tile{MXQ_FORMAT_MXFP8_E5M2, MXQ_SCALING_32X32};
 constexpr Storage e2m3{MXQ_FORMAT_MXFP6_E2M3, MXQ_SCALING_1X32}, e3m2{MXQ_FORMAT_MXFP6_E3M2, MXQ_SCALING_1X32};
 constexpr Storage fp4{MXQ_FORMAT_MXFP4, MXQ_SCALING_1X32}, nvfp4{MXQ_FORMAT_NVFP4, MXQ_SCALING_1X16};
@@ -60,10 +61,14 @@ Arguments parse(int argc, char** argv) {
     for (int i = 1; i < argc; ++i) {
         const std::string flag = argv[i];
         const bool has_value = i + 1 < argc;
-        if (flag == "--check") arguments.check = true;
-        else if (flag == "--device" && has_value) arguments.device = argv[++i];
-        else if (flag == "--data" && has_value) arguments.data = argv[++i];
-        else throw std::runtime_error("usage: moe_layer [--device cpu|cuda] [--data FILE] [--check]");
+        if (flag == "--check")
+            arguments.check = true;
+        else if (flag == "--device" && has_value)
+            arguments.device = argv[++i];
+        else if (flag == "--data" && has_value)
+            arguments.data = argv[++i];
+        else
+            throw std::runtime_error("usage: moe_layer [--device cpu|cuda] [--data FILE] [--check]");
     }
     if (!arguments.device.empty() && arguments.device != "cpu" && arguments.device != "cuda")
         throw std::runtime_error("--device takes cpu or cuda, got " + arguments.device);
@@ -128,8 +133,8 @@ struct Figures {
 Figures print_row(const Model& model, const Reference& reference, const Row& row, const QuantizedRun& run) {
     const double bf16_bytes = 4.0 * model.experts * model.hidden * model.width;
     const Figures figures = {sqnr_db(reference.up, run.up), sqnr_db(reference.output, run.output)};
-    std::printf("%-18s %-10s %-5s | %8.2f %8.3f | %8.2f %8.3f | %6.2f%% | %8.3f %8.3f %8.3f\n", row.weights,
-                row.activations, row.rounding, figures.up_db, largest_error(reference.up, run.up), figures.layer_db,
+    std::printf("%-18s %-10s %-5s | %8.2f %8.3f | %8.2f %8.3f | %6.2f%% | %8.3f %8.3f %8.3f\n", row.weights, row.activations,
+                row.rounding, figures.up_db, largest_error(reference.up, run.up), figures.layer_db,
                 largest_error(reference.output, run.output), 100 * run.weight_bytes / bf16_bytes, run.weights.ms,
                 run.activations.ms, run.products.ms);
     return figures;
@@ -190,9 +195,19 @@ weights            activations scale |  SQNR dB  max err |  SQNR dB  max err |  
         exact_products = exact.products.implementation;
     }
     std::printf("\nImplementations: quantize by `%s`, exact grouped GEMM by `%s`%s%s%s.\n", quantize.c_str(),
-                exact_products.c_str(), products.empty() ? "" : ", others by `", products.c_str(), products.empty() ? "" : "`");
+                exact_products.c_str(), products.empty() ? "" : ", others by `", products.c_str(),
+                products.empty() ? "" : "`");
     if (table.rounded.empty()) std::printf("All products are exact here.\n");
     return table;
+}
+
+// Prints the layer as one call, which gives the numbers of the first row of the table.
+Figures print_one_call(const Model& model, Device& device, const Reference& reference) {
+    const OneCall run = run_one_call(model, device, exactly(rows[0].setting));
+    const double db = sqnr_db(reference.output, run.output);
+    std::printf("\nThe first row as one call of mxq_expert_layer, with exact products: %.2f dB, %.3f ms, by `%s`.\n", db,
+                run.layer.ms, run.layer.implementation.c_str());
+    return {0, db};
 }
 
 struct Gradients {
@@ -205,8 +220,8 @@ void print_gradients(const std::vector<Gradient>& gradients, const char* product
 }
 
 void print_time(const GradientRun& run, const char* products) {
-    std::printf("Time, %s: %.3f ms to quantize by `%s`, %.3f ms for both grouped GEMMs by `%s`.\n", products, run.quantize.ms,
-                run.quantize.implementation.c_str(), run.products.ms, run.products.implementation.c_str());
+    std::printf("Time, %s: %.3f ms to quantize by `%s`, %.3f ms for both grouped GEMMs by `%s`.\n", products,
+                run.quantize.ms, run.quantize.implementation.c_str(), run.products.ms, run.products.implementation.c_str());
 }
 
 Gradients print_backward(const Model& model, Device& device, const Reference& reference) {
@@ -281,21 +296,24 @@ struct Check {
         for (const Gradient& g : gradients) compare("gradient of " + g.name + products, g.db, g.expected_db);
     }
     void print(const char* of) const {
-        std::printf("check: %d SQNR figures%s compared with those of an exact implementation, %d differ by more than %.2f dB\n",
-                    asserted, of, wrong, tolerance_db);
+        std::printf(
+            "check: %d SQNR figures%s compared with those of an exact implementation, %d differ by more than %.2f dB\n",
+            asserted, of, wrong, tolerance_db);
     }
 };
 
 // Checks all figures and returns how many differ.
-int check_figures(const Table& table, const Gradients& gradients) {
+int check_figures(const Table& table, const Figures& one_call, const Gradients& gradients) {
     Check exact, rounded;
     for (size_t i = 0; i < std::size(rows); ++i) exact.compare(rows[i], table.exact[i], "");
+    exact.compare("the layer as one call", one_call.layer_db, rows[0].layer_db);
     exact.compare(gradients.exact, "");
     exact.print("");
     for (const auto& [row, figures] : table.rounded) {
         Row expected = *row;
-        // FLOOR clips a hidden activation just below a power of two by an eighth, and one just above it not at all. The largest
-        // activations are within 0.1% of 2, so that the last bits of the first product decide half a dB of the layer.
+        // FLOOR clips a hidden activation just below a power of two by an eighth, and one just above it not at all. The
+        // largest activations are within 0.1% of 2, so that the last bits of the first product decide half a dB of the
+        // layer.
         if (row->setting.rounding == floor_) expected.layer_db = 0;
         rounded.compare(expected, figures, ", default products");
     }
@@ -310,9 +328,10 @@ int run(const Arguments& arguments) {
     print_introduction(model, device, arguments.data);
     const Reference reference = reference_layer(model);
     const Table table = print_table(model, device, reference);
+    const Figures one_call = print_one_call(model, device, reference);
     const Gradients gradients = print_backward(model, device, reference);
     print_conclusion(table.exact, gradients.exact);
-    return arguments.check && check_figures(table, gradients) ? 1 : 0;
+    return arguments.check && check_figures(table, one_call, gradients) ? 1 : 0;
 }
 
 }  // namespace

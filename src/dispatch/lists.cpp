@@ -354,6 +354,7 @@ const GemmImplementation* preferred_gemm(const Context& context, const GemmProbl
 
 const ActivateImplementation* const activate_list[] = {
     &cuda::activate,           // to plain numbers
+    &cuda::activate_rowwise,   // of a gate, aligned BF16 to rows of 8 bits with scales of 1x32 and 1x128
     &cuda::activate_tile,      // to codes of 8 and 6 bits with scales of blocks: tiles of 128x128 in registers
     &cuda::activate_quantize,  // to every other format: F32 in the workspace, then quantize
     &cpu::activate,
@@ -361,6 +362,7 @@ const ActivateImplementation* const activate_list[] = {
 
 const ActivateImplementation* const activate_backward_list[] = {
     &cuda::activate_backward,           // to plain numbers
+    &cuda::activate_backward_tile,      // aligned BF16 in halves to codes of 8 bits with scales of blocks, from one read
     &cuda::activate_backward_quantize,  // to every quantized format: F32 in the workspace, then quantize
     &cpu::activate_backward,
 };

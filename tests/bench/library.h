@@ -26,7 +26,13 @@
     X(quantize) X(quantize_query) X(requantize) X(requantize_query) X(dequantize) X(dequantize_query) X(amax) X(amax_query) \
     X(pad_groups) X(pad_groups_query) X(unpad_groups) X(unpad_groups_query)                                                \
     X(swizzle_scales) X(swizzle_scales_query) X(unswizzle_scales) X(unswizzle_scales_query)                                \
-    X(gemm) X(gemm_query) X(grouped_gemm) X(grouped_gemm_query)
+    X(gemm) X(gemm_query) X(grouped_gemm) X(grouped_gemm_query)                                                            \
+    X(tensor_total_bytes) X(tensor_set_memory) X(tensor_set_routing_rows) X(tensor_set_routing_groups)                     \
+    X(routing_create) X(routing_destroy) X(routing_set_ids) X(routing_set_weights) X(routing_required_bytes)               \
+    X(routing_set_memory) X(route) X(activate) X(activate_query) X(activate_backward) X(activate_backward_query)           \
+    X(combine) X(combine_query) X(combine_backward) X(combine_backward_query)                                              \
+    X(expert_layer_options_create) X(expert_layer_options_destroy) X(expert_layer_options_set_row_format)                  \
+    X(expert_layer) X(expert_layer_query)
 
 struct Functions {
 #define MXQ_BENCH_MEMBER(name) decltype(&mxq_##name) name;

@@ -3,8 +3,10 @@
 #include <filesystem>
 
 #include "check.h"
+#include "layer_suite.h"
 #include "measure.h"
 #include "options.h"
+#include "suites.h"
 
 namespace {
 
@@ -29,12 +31,14 @@ int run(const std::vector<std::string>& arguments) {
     Settings settings = parse_settings(arguments);
     if (settings.help) return std::fputs(usage().c_str(), stdout), 0;
     if (settings.threads == 0) settings.threads = usable_cores();
-    const std::vector<Case> cases = cases_of(settings);
-    if (cases.empty()) throw std::runtime_error("these options make no case");
+    const bool of_layer = settings.suites.size() == 1 && settings.suites[0] == layer_suite;
+    const std::vector<Case> cases = of_layer ? std::vector<Case>{} : cases_of(settings);
+    if (cases.empty() && !of_layer) throw std::runtime_error("these options make no case");
 
     const auto device = settings.cuda() ? cuda_device(settings.repeats, settings.copied)
                                         : cpu_device(settings.threads, settings.repeats, settings.copied);
     const std::vector<Library> libraries = open_libraries(settings);
+    if (of_layer) return print_layer_suite(*device, libraries, settings) ? 0 : 1;
     const Rates rates = measure_rates(*device);
     std::string command = "mxq_bench";
     for (const std::string& argument : arguments) command += " " + argument;

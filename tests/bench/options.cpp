@@ -162,6 +162,8 @@ Settings parse_settings(const std::vector<std::string>& arguments) {
     if (s.device != "cpu" && s.device != "cuda") throw std::runtime_error("--device takes cpu or cuda, got " + s.device);
     for (const std::string& suite : s.suites)
         if (!is_suite(suite)) throw std::runtime_error("no suite " + suite + "; there are " + suite_names());
+    if (s.suites.size() > 1 && std::count(s.suites.begin(), s.suites.end(), layer_suite))
+        throw std::runtime_error("the suite layer stands alone, got others beside it");
     if (s.suites.empty() && !s.values.count("verb")) throw std::runtime_error("needs --suite or --verb; --help tells more");
     return s;
 }

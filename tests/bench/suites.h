@@ -10,6 +10,9 @@ struct SuiteLine {
     const char* options;  // as on the command line
 };
 
+// The suite that has tables of its own (layer_suite.h), and so stands alone.
+inline constexpr const char* layer_suite = "layer";
+
 std::span<const SuiteLine> suite_lines();
 // The names, "all" at the end.
 std::string suite_names();

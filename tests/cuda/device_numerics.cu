@@ -12,6 +12,7 @@
 #include "numerics/packed_pairs.h"
 #include "numerics/e8m0.h"
 #include "numerics/element.h"
+#include "numerics/exponential.h"
 #include "numerics/four_over_six.h"
 #include "numerics/nvfp4.h"
 #include "numerics/packing.h"
@@ -347,6 +348,26 @@ struct Plain16 {
     static uint64_t host(uint32_t i) { return both(i); }
 };
 
+// Every number from 1 to 2, and NaN.
+struct Reciprocal {
+    static constexpr uint64_t cases = (1 << 23) + 2;
+    MXQ_HD static float number(uint32_t i) { return bits_float(i + 1 < cases ? 0x3F800000u + i : kNanBits); }
+    MXQ_HD static uint64_t bits(float found) { return float_bits(from_float<float>(found)); }
+    __device__ static uint64_t device(uint32_t i) { return bits(reciprocal_of_1_to_2(number(i))); }
+    static uint64_t host(uint32_t i) { return bits(1.0f / number(i)); }
+};
+
+// Exponentials of every upper half of a number of at most 0.
+struct Exponential {
+    static constexpr uint64_t cases = kFloats;
+    MXQ_HD static uint64_t both(uint32_t i) {
+        const float value = float_of_case(i);
+        return float_bits(from_float<float>(exp_of_nonpositive(value > 0 ? -value : value)));
+    }
+    __device__ static uint64_t device(uint32_t i) { return both(i); }
+    static uint64_t host(uint32_t i) { return both(i); }
+};
+
 struct SplitF16 {
     static constexpr uint64_t cases = 1 << 16;
     MXQ_HD static uint64_t both(uint32_t i) { return two_words(parts_of_pair(i | i << 16, true), parts_of_pair(i | i << 16, false)); }
@@ -516,6 +537,8 @@ std::vector<testing::NumericsOutcome> testing::MXQ_TEST_FUNCTION() {
     results.add<Stochastic>("stochastic");
     results.add<Nvfp4Scale>("NVFP4 scales");
     results.add<Plain16>("16 bits");
+    results.add<Reciprocal>("reciprocals");
+    results.add<Exponential>("exponentials");
     results.add<SplitF16>("parts of F16");
     results.add<Packing>("packing");
     return results.outcomes;

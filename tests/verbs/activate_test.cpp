@@ -114,6 +114,31 @@ MXQ_EACH_DEVICE("activate: every format and scaling, each part and both") {
     CHECK(ran == static_cast<int64_t>(testing::all_formats().size()) * 18);
 }
 
+// Whole vectors of BF16, which kernels of their own take.
+MXQ_EACH_DEVICE("activate: whole vectors of BF16 to 8 bits") {
+    int64_t ran = 0;
+    for (const oracle::Spec& spec : testing::all_formats()) {
+        const bool has_8_bits = spec.format == MXQ_FORMAT_MXFP8_E4M3 || spec.format == MXQ_FORMAT_MXFP8_E5M2 ||
+                                spec.format == MXQ_FORMAT_FP8_E4M3 || spec.format == MXQ_FORMAT_FP8_E5M2;
+        if (!has_8_bits || spec.scaling == MXQ_SCALING_ROW || spec.scaling == MXQ_SCALING_TENSOR) continue;
+        for (int64_t rows : {1, 200})
+            for (int64_t cols : {32, 768, 1032})
+                for (int32_t parts : {MXQ_PART_ROWWISE, MXQ_PART_BOTH}) {
+                    cases::Random random(static_cast<uint64_t>(++ran) + 500);
+                    Case c;
+                    c.spec = spec, c.dims = {std::nullopt, rows, cols};
+                    draw(c, random);
+                    c.rowwise = true, c.columnwise = parts == MXQ_PART_BOTH;
+                    c.input = MXQ_FORMAT_BF16, c.gap = c.offset = 0;
+                    c.activation.kind = 1 + c.activation.kind % 4, c.activation.layout = static_cast<int32_t>(1 + random.below(4));
+                    if (c.grouped) c.groups = {testing::draw_ends(random, rows, 1 + random.below(4))};
+                    if (c.grouped && c.columnwise) c.groups = testing::draw_groups(random, spec, rows, 1 + random.below(4));
+                    check(device, c, cases::Values::normal, static_cast<uint64_t>(ran));
+                }
+    }
+    CHECK(ran > 90);
+}
+
 MXQ_EACH_DEVICE("activate: a NaN stays in its row") {
     for (int32_t kind = MXQ_ACTIVATION_SWIGLU; kind <= MXQ_ACTIVATION_SQUARED_RELU; ++kind) {
         Case c;

@@ -31,7 +31,7 @@ struct Segments {
     int64_t tasks;  // warps
 
     dim3 grid() const { return grid_of(ceil_div(tasks, kSegmentWarps)); }
-    int32_t tile_rows() const { return by_tile ? int32_t(kSwizzleRows) : kSegmentWarps; }  // of groups
+    MXQ_HD int32_t tile_rows() const { return by_tile ? int32_t(kSwizzleRows) : kSegmentWarps; }  // of groups
     int64_t across() const { return by_tile ? tasks / kSegmentWarps : row_tasks; }  // thread blocks of such a tile
 };
 
@@ -126,6 +126,12 @@ struct Requests {
         line = matrix * s.rows + row;
         step(s);
         existing = requests_of(s, row, rows);
+    }
+    // Returns the requests of a tile, the first row of which is `first`, with rows as the whole matrix counts them.
+    __device__ __forceinline__ Requests in_all(int64_t first) const {
+        Requests all = *this;
+        all.row += first, all.rows += first;
+        return all;
     }
     // Makes the requests of a warp in a tile of `tile_rows` rows of groups, the first of which is `first`.
     __device__ __forceinline__ Requests(const Segments& s, uint32_t first, int tile_rows) {

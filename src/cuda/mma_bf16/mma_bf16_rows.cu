@@ -316,6 +316,7 @@ __global__ void __launch_bounds__(32 * warps, kResidentWarps<kind> / warps)
     __shared__ Tile kept;  // in shared memory, for the rare path, which indexes it
     const GemmProblem& p = args.problem;
     Tile tile;
+    start_next_kernel();
     wait_for_previous_kernel();
     if (!find_tile<grouped>(args, tile)) return;
     Consumer<kind, warps, promotes> consumer(args, tile);

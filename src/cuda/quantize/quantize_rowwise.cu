@@ -1,6 +1,6 @@
 // quantize_rowwise: the rowwise part alone, of aligned rows. It takes F32, F16 or BF16 to MXFP8 1x32 (BF16 with groups,
-// too). It takes BF16 to 8 bits 1x128 (with groups that have no padding, too), and to MXFP4 and NVFP4 (rowwise_fp4.cuh). BF16
-// to 8 bits is also read by index.
+// too). It takes BF16 to 8 bits 1x128 (with groups that have no padding, too), and to MXFP4 and NVFP4 (rowwise_fp4.cuh).
+// BF16 to 8 bits is also read by index.
 //
 // It streams: no tile, and without groups no barrier. memory/segments.cuh divides the matrix among warps. With groups, rows
 // are taken as if there were none, and their destinations are found while loads are in flight (memory/row_offsets.cuh). A
@@ -14,36 +14,20 @@
 //
 // Bytes an element: 2 or 4 read, 1.03 written. Bound by memory: of contiguous tensors a warp reads 2 KB, a thread block 16
 // KB. Codes leave as 128 contiguous bytes, and swizzled scales as whole sectors, padding included.
-#include "cuda/memory/codes.cuh"
-#include "cuda/memory/elements.cuh"
-#include "cuda/memory/grid.cuh"
-#include "cuda/memory/magnitudes.cuh"
-#include "cuda/memory/row_indices.cuh"
-#include "cuda/memory/scale_words.cuh"
-#include "cuda/launch.h"
 #include "cuda/implementations.h"
-#include "cuda/memory/segments.cuh"
+#include "cuda/launch.h"
+#include "cuda/memory/dependent_launch.cuh"
+#include "cuda/memory/row_indices.cuh"
 #include "cuda/quantize/amax.h"
+#include "cuda/quantize/rowwise_codes.cuh"
 #include "cuda/quantize/rowwise_fp4.cuh"
-#include "cuda/types.cuh"
-#include "numerics/fp8_scale.h"
 
 namespace mxq::cuda {
 namespace {
 
-struct Arguments {
-    Segments segments;
+struct Arguments : RowwiseCodes {
     const void* in;
     int64_t row_stride;
-    uint8_t* codes;
-    uint8_t* scales;
-    ScaleLayout layout;
-    ScaleRounding scale_rounding;
-    Nonfinite nonfinite;
-    bool is_float;  // 1x128: scales are fp32
-    bool power_of_two;
-    float epsilon;
-    float* amax;
     RowIndices by_index;
 };
 
@@ -51,88 +35,6 @@ struct GroupArguments : Arguments {
     GroupedRowMap rows;
     QuantizedPart part;
 };
-
-template <class T, Nonfinite policy>
-__device__ __forceinline__ void vector_maxima(const Vector<T> (&vectors)[kRequests], uint32_t (&maxima)[kRequests]) {
-#pragma unroll
-    for (int i = 0; i < kRequests; i++) maxima[i] = largest_bits<T>(vector_magnitudes<T, policy>(vectors[i]));
-}
-
-// Stores scale words. `scale` is that of the lane's block in request lane % 4.
-template <class R>
-__device__ __forceinline__ void store_scales(const Arguments& a, const R& requests, uint32_t scale) {
-    constexpr int block_lanes = R::block_lanes;
-    const int lane = threadIdx.x % 32, block = lane / block_lanes % 4, request = lane % kRequests;
-    uint32_t word = scale << (block * 8);
-    word |= __shfl_xor_sync(kAllLanes, word, block_lanes);
-    word |= __shfl_xor_sync(kAllLanes, word, 2 * block_lanes);
-    if (lane % R::segment_lanes >= kRequests) return;
-    const int64_t column = requests.first_scale(request);
-    ScaleLayout layout = a.layout;
-    layout.tile_rows = 1, layout.column_stride = 1;  // known here
-    const int64_t stored = requests.scales_from(layout, request, column);
-    if (stored <= 0) return;
-    uint8_t* const to = a.scales + layout.offset(requests.matrix, requests.scale_row(request), column);
-    if (requests.shares_sectors(layout)) store_shared_scale_word(to, word, stored);
-    else store_scale_word(to, word, stored);
-}
-
-// Stores the scale of a block of 128 of request lane % 4, by the first lanes of the block.
-template <class R>
-__device__ __forceinline__ void store_scale_of_128(const Arguments& a, const R& requests, uint32_t scale, uint32_t maximum) {
-    const int lane = threadIdx.x % 32, request = lane % kRequests;
-    if (lane % R::segment_lanes >= kRequests) return;
-    ScaleLayout layout = a.layout;
-    layout.tile_rows = 1;
-    const int64_t column = layout.swizzled ? requests.first_scale(request) : requests.segment(request);
-    const int64_t stored = requests.scales_from(layout, request, column);
-    if (stored <= 0) return;
-    const int64_t at = layout.offset(requests.matrix, requests.scale_row(request), column);
-    if (layout.swizzled) {
-        const int left = int(min(layout.columns - column, kSwizzleColumns));
-        const uint32_t word = scale * 0x01010101u & (~0u >> (32 - 8 * left));
-        if (requests.shares_sectors(layout)) store_shared_scale_word(a.scales + at, word, kSwizzleColumns);
-        else store_scale_word(a.scales + at, word, kSwizzleColumns);
-    } else if (a.is_float) {
-        reinterpret_cast<float*>(a.scales)[at] = fp8_stored_scale(bits_float(scale));
-        if (a.amax) a.amax[at] = bits_float(maximum);
-    } else {
-        a.scales[at] = uint8_t(scale);
-    }
-}
-
-// Makes and stores the scale of the lane's block in request lane % 4 from its maximum. Returns the factor of elements.
-template <class E, class R>
-__device__ __forceinline__ float put_scale(const Arguments& a, const R& requests, uint32_t maximum) {
-    constexpr bool of_128 = R::block_lanes == R::segment_lanes;
-    if (of_128 && a.is_float) {
-        const float factor = fp8_quantization_scale(bits_float(maximum), {E::max, a.epsilon, a.power_of_two});
-        store_scale_of_128(a, requests, float_bits(factor), maximum);
-        return factor;
-    }
-    uint32_t scale[1] = {maximum};
-    scales_of<E>(scale, a.scale_rounding, a.nonfinite);
-    if constexpr (of_128) store_scale_of_128(a, requests, scale[0], maximum);
-    else store_scales(a, requests, scale[0]);
-    return scale_reciprocal(scale[0]);
-}
-
-template <class T, class E, class R>
-__device__ __forceinline__ void quantize_vectors(const Arguments& a, const Vector<T> (&vectors)[kRequests], const R& requests) {
-    uint32_t maxima[kRequests];
-    if (a.nonfinite == Nonfinite::Saturate) vector_maxima<T, Nonfinite::Saturate>(vectors, maxima);
-    else vector_maxima<T, Nonfinite::Propagate>(vectors, maxima);
-    reduce_lanes<R::block_lanes>(maxima);
-    const float factor = put_scale<E>(a, requests, maxima[0]);
-    Codes<Vector<T>::count> codes[kRequests];
-#pragma unroll
-    for (int i = 0; i < kRequests; i++) {
-        const float of_request = __shfl_sync(kAllLanes, factor, threadIdx.x % 32 / kRequests * kRequests + i);
-        codes[i] = quantize_vector<E>(vectors[i], of_request);
-    }
-#pragma unroll
-    for (int i = 0; i < kRequests; i++) store_wide_codes(codes[i], a.codes, a.segments.cols, requests, i);
-}
 
 constexpr int kBlocks = 5;  // thread blocks of an SM
 
@@ -149,11 +51,13 @@ __device__ __forceinline__ void load_rows(const Arguments& a, const R& requests,
 template <class T, class E, int block, bool by_index>
 __global__ void __launch_bounds__(kSegmentThreads, kBlocks) quantize_rowwise_kernel(const __grid_constant__ Arguments a) {
     const int64_t task = block_index() * kSegmentWarps + threadIdx.x / 32;
+    start_next_kernel();
+    wait_for_previous_kernel();
     if (task >= a.segments.tasks) return;
     const Requests<Vector<T>::count, block> requests(a.segments, task);
     Vector<T> vectors[kRequests];
     load_rows<by_index>(a, requests, vectors);
-    quantize_vectors<T, E>(a, vectors, requests);
+    quantize_requests<E>(a, vectors, requests);
 }
 
 template <class E, int block, bool by_index>
@@ -161,6 +65,8 @@ __global__ void __launch_bounds__(kSegmentThreads, kBlocks)
     quantize_rowwise_groups_kernel(const __grid_constant__ GroupArguments a) {
     using R = Requests<Vector<Bf16>::count, block>;
     const uint32_t line = row_of_blocks(), first = (line - a.rows.padding) << a.rows.tile_rows_log2;
+    start_next_kernel();
+    wait_for_previous_kernel();
     if (line < a.rows.padding) return store_row_padding(a.rows, a.part, line);
     if (line - a.rows.padding >= a.rows.tiles) return;
     const GroupEnds ends(a.rows, 0);
@@ -170,10 +76,11 @@ __global__ void __launch_bounds__(kSegmentThreads, kBlocks)
     const bool waits = a.rows.units[kSourceRow] != 1;  // loads need the source rows
     Vector<Bf16> vectors[kRequests];
     if (!waits) load_rows<by_index>(a, static_cast<const R&>(requests), vectors);
+    if (!a.rows.moves()) return quantize_requests<E>(a, vectors, static_cast<const R&>(requests).in_all(first));
     find_row_offsets(a.rows, ends, first);
     if (waits) load_rows<false>(a, requests, vectors);  // rows by index have no padding
     requests.accessed = kCodeRow;
-    quantize_vectors<Bf16, E>(a, vectors, requests);
+    quantize_requests<E>(a, vectors, requests);
 }
 
 // ---- Four bits ---------------------------------------------------------------------------------------------------------
@@ -183,7 +90,8 @@ Reason declines_fp4(const QuantizeProblem& problem) {
     if (problem.format->bits != 4)
         return [format = problem.format] { return std::string("needs codes of 8 or 4 bits, found ") + format->name; };
     if (problem.source.plain.format != MXQ_FORMAT_BF16)
-        return [format = problem.source.plain.format] { return std::string("needs bf16, found ") + find_format(format)->name; };
+        return
+            [format = problem.source.plain.format] { return std::string("needs bf16, found ") + find_format(format)->name; };
     if (problem.seed_offset) return "needs rounding to nearest, found stochastic rounding";
     if (is_transformed(problem)) return "needs no transform, found a Hadamard transform";
     if (problem.four_over_six != FourOverSix::None) return "needs one scale for a block, found four-over-six";
@@ -317,10 +225,14 @@ constexpr KernelEntry<Key, Arguments> entry(int32_t plain, Element element) {
 }
 
 constexpr KernelEntry<Key, Arguments> kernels[] = {
-    entry<float, E4M3, 32>(MXQ_FORMAT_F32, Element::E4M3),        entry<float, E5M2, 32>(MXQ_FORMAT_F32, Element::E5M2),
-    entry<F16, E4M3, 32>(MXQ_FORMAT_F16, Element::E4M3),          entry<F16, E5M2, 32>(MXQ_FORMAT_F16, Element::E5M2),
-    entry<Bf16, E4M3, 32>(MXQ_FORMAT_BF16, Element::E4M3),        entry<Bf16, E5M2, 32>(MXQ_FORMAT_BF16, Element::E5M2),
-    entry<Bf16, E4M3, 128>(MXQ_FORMAT_BF16, Element::E4M3),       entry<Bf16, E5M2, 128>(MXQ_FORMAT_BF16, Element::E5M2),
+    entry<float, E4M3, 32>(MXQ_FORMAT_F32, Element::E4M3),
+    entry<float, E5M2, 32>(MXQ_FORMAT_F32, Element::E5M2),
+    entry<F16, E4M3, 32>(MXQ_FORMAT_F16, Element::E4M3),
+    entry<F16, E5M2, 32>(MXQ_FORMAT_F16, Element::E5M2),
+    entry<Bf16, E4M3, 32>(MXQ_FORMAT_BF16, Element::E4M3),
+    entry<Bf16, E5M2, 32>(MXQ_FORMAT_BF16, Element::E5M2),
+    entry<Bf16, E4M3, 128>(MXQ_FORMAT_BF16, Element::E4M3),
+    entry<Bf16, E5M2, 128>(MXQ_FORMAT_BF16, Element::E5M2),
     entry<Bf16, E4M3, 32, true>(MXQ_FORMAT_BF16, Element::E4M3),  //
     entry<Bf16, E5M2, 32, true>(MXQ_FORMAT_BF16, Element::E5M2),
     entry<Bf16, E4M3, 128, true>(MXQ_FORMAT_BF16, Element::E4M3),
@@ -358,30 +270,18 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
     const PlainMatrix& in = problem.source.plain;
     const QuantizedPart& out = problem.rowwise;
     const int count = in.format == MXQ_FORMAT_F32 ? Vector<float>::count : Vector<Bf16>::count;
-    const bool grouped = problem.grouped.set();
     ScaleLayout layout = out.layout;
     const Segments segments = divide_rows(problem, layout, count / 4);
-    const bool is_float = problem.format->is_fp8();
-    const Arguments a{segments,
-                      in.data,
-                      in.row_stride,
-                      out.codes,
-                      out.scales,
-                      layout,
-                      problem.scale_rounding,
-                      is_float ? Nonfinite::Saturate : problem.nonfinite,
-                      is_float,
-                      problem.power_of_two,
-                      problem.epsilon,
-                      is_float ? out.amax : nullptr,
-                      problem.by_index};
+    const Arguments a{rowwise_codes(problem, segments, layout), in.data, in.row_stride, problem.by_index};
     const Key key{in.format, problem.format->element, problem.tile.length, problem.by_index.set};
-    if (!grouped) return launch(context, kernels, key, "quantize_rowwise", segments.grid(), call.stream, a);
+    const Start start = first_start(context, call);
+    if (!problem.grouped.set())
+        return launch(context, kernels, key, "quantize_rowwise", segments.grid(), call.stream, a, start);
     const int64_t across = segments.across();
     if (across == 0 || problem.grouped.groups.count == 0) return;
     const GroupedRowMap rows(problem.grouped, in, out, segments.tile_rows(), across);
-    launch(context, group_kernels, {key.element, key.block, key.by_index}, "quantize_rowwise", grid_of_rows(across, rows.down()),
-           call.stream, GroupArguments{a, rows, out});
+    launch(context, group_kernels, {key.element, key.block, key.by_index}, "quantize_rowwise",
+           grid_of_rows(across, rows.down()), call.stream, GroupArguments{a, rows, out}, start);
 }
 
 void load(const Context&) {

@@ -221,6 +221,7 @@ __device__ __forceinline__ void load_patch(FloatSource, const QuantizeProblem& p
 inline bool is_wide_patch_source(const QuantizeProblem& p) {
     if (p.source.is_plain()) return is_wide(p.source.plain);
     if (p.source.is_activated()) return is_wide(p.source.activated.in);
+    if (p.source.kind == SourceKind::ActivationGradient) return is_wide(p.source.gradient.from.in);
     const QuantizedPart& from = p.source.quantized;
     const int needed = !from.columnwise || from.bits == 6 ? 4 : 2 * from.bits;
     return code_access(from, p.grouped.groups.set).bytes >= needed && (from.bits != 6 || from.length % kChunk == 0);
