@@ -6,24 +6,22 @@
 
 namespace mxq::cuda::sm90::weights {
 
-// FP8's scales of 128 have met their sums; 8-bit weights have no unit of sums.
-constexpr Weights kKind = Weights::Bits8;
-
 // Brings a piece, 16 lines by 32 tokens, to D; `line` and `token` are the first. Its sums come by way of shared memory
 // (put_turn), since registers are short while other sums wait in them.
-__device__ __noinline__ inline void write_piece(const Arguments& args, const Tile& tile, int32_t line, int token,
+template <Weights kind>
+__device__ __noinline__ void write_piece(const Arguments& args, const Tile& tile, int32_t line, int token,
                                                 uint32_t repair, uint8_t* out) {
     float sums[bf16::kTurnSums];
     bf16::take_turn(reinterpret_cast<const float*>(out), sums);
 #pragma unroll
-    for (float& sum : sums) sum = multiply_rn(sum, kUnlift);
-    const bf16::Output output = bf16::output_of<kKind>(args, tile, line);
+    for (float& sum : sums) sum = kind == Weights::Bits8 ? multiply_rn(sum, kUnlift) : sum;
+    const bf16::Output output = bf16::output_of<kind>(args, tile, line);
     bf16::add_bias_to_sums(args, tile, output, line, repair, sums);
-    bf16::write_any_turn<kKind>(args, tile, output, line, token, repair, sums, out);
+    bf16::write_any_turn<kind>(args, tile, output, line, token, repair, sums, out);
 }
 
 // Writes a tile that this CTA has alone.
-template <int tokens>
+template <Weights kind, int tokens>
 __device__ __forceinline__ void write_own_tile(const Arguments& args, const Tile& tile, const float (&sums)[tokens / 2],
                                                uint32_t repair, bf16::OutOfWarps& outs) {
 #pragma unroll
@@ -32,7 +30,7 @@ __device__ __forceinline__ void write_own_tile(const Arguments& args, const Tile
         uint8_t* const out = outs[bf16::consumer_warp()];
         __syncwarp();  // all have read the piece before
         bf16::put_turn(&sums[first / 2], reinterpret_cast<float*>(out));
-        write_piece(args, tile, bf16::first_line_of(tile), first, repair, out);
+        write_piece<kind>(args, tile, bf16::first_line_of(tile), first, repair, out);
     }
 }
 
@@ -65,7 +63,7 @@ __device__ __forceinline__ void send_pieces(Exchange<tokens>& exchange, const Ti
 
 // Writes a tile that the cluster shares. Its consumers all call it when their last products are complete. `exchange` lies where
 // the stages were.
-template <int tokens>
+template <Weights kind, int tokens>
 __device__ __forceinline__ void write_shared_tile(const Arguments& args, Exchange<tokens>& exchange, const Tile& tile,
                                                   const float (&sums)[tokens / 2], uint32_t repair,
                                                   bf16::OutOfWarps& outs) {
@@ -87,7 +85,7 @@ __device__ __forceinline__ void write_shared_tile(const Arguments& args, Exchang
         uint8_t* const out = outs[bf16::consumer_warp()];
         __syncwarp();  // all have read the piece before
         bf16::put_turn(all, reinterpret_cast<float*>(out));
-        write_piece(args, tile, line, token, of_lines, out);
+        write_piece<kind>(args, tile, line, token, of_lines, out);
     }
 }
 
