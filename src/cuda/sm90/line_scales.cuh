@@ -66,10 +66,11 @@ __device__ __forceinline__ uint32_t scales_of_line(const GemmProblem& p, const b
     return uint32_t(scale_line(p.b.layout, min(uint32_t(tile.line) + line, uint32_t(p.n) - 1)));
 }
 
-__device__ __forceinline__ ScalePlaces find_scales(const GemmProblem& p, const bf16::Tile& tile) {
+// Finds those of 128 lines of a tile, from `first` on.
+__device__ __forceinline__ ScalePlaces find_scales(const GemmProblem& p, const bf16::Tile& tile, uint32_t first = 0) {
     ScalePlaces places{matrix_scales(p.b, tile.group), {}};
 #pragma unroll
-    for (int i = 0; i < kScaledLines / 32; i++) places.of_line[i] = scales_of_line(p, tile, read_thread() % 32 + 32 * i);
+    for (int i = 0; i < kScaledLines / 32; i++) places.of_line[i] = scales_of_line(p, tile, first + read_thread() % 32 + 32 * i);
     return places;
 }
 

@@ -39,7 +39,7 @@ struct BlocksConsumer {
     // More codes a turn leave no registers for the sums of 64 tokens where two CTAs share an SM.
     static constexpr int kTurnProducts = tokens == kSomeTokens ? 1 : 2, kTurns = kBlockNumbers / (16 * kTurnProducts),
                          kSteps = kBlockSteps<Weights::Bits8>, kStepTurns = kTurns / kSteps;
-    using Block = Shared<Weights::Bits8, tokens>;
+    using Block = Shared<Weights::Bits8, tokens, 1>;
     using Operands = uint32_t[kTurnProducts][4];
     const Arguments& args;
     Block& shared;
@@ -64,9 +64,9 @@ struct BlocksConsumer {
     }
     // Multiplies a turn of a stage that is full. Operands of the turn before the last are free then.
     template <int count>
-    __device__ __forceinline__ void multiply_turn(float (&part)[count], const Stage<Weights::Bits8, tokens>& stage, int turn,
+    __device__ __forceinline__ void multiply_turn(float (&part)[count], const Stage<Weights::Bits8, tokens, 1>& stage, int turn,
                                                   Operands& operands) {
-        decode(uint32_t(__cvta_generic_to_shared(stage.codes)) + place, turn % kStepTurns, operands);
+        decode(uint32_t(__cvta_generic_to_shared(stage.codes[0])) + place, turn % kStepTurns, operands);
         const TileDescriptor described = describe_tile(stage.boxes[0]);
         order_products();
 #pragma unroll
@@ -90,13 +90,13 @@ struct BlocksConsumer {
         for (int step = 0; step < kSteps; step++, ring.next()) {
             stages[step] = ring.at();
             wait(shared.full[ring.at()], ring.parity());
-            const Stage<Weights::Bits8, tokens>& stage = shared.stages[uniform(int32_t(ring.at()))];
+            const Stage<Weights::Bits8, tokens, 1>& stage = shared.stages[uniform(int32_t(ring.at()))];
 #pragma unroll
             for (int turn = step * kStepTurns; turn < (step + 1) * kStepTurns; turn++)
                 multiply_turn(part, stage, turn, operands[turn % 2]);
         }
         const uint32_t line = bf16::consumer_warp() * kWarpLines + read_thread() % 32 / 4;
-        const float* const scales = &shared.scales[stages[0]].of_block[line];
+        const float* const scales = &shared.scales[stages[0]][0].of_block[line];
         const float of_lines[2] = {multiply_rn(scales[0], kLift), multiply_rn(scales[8], kLift)};
         wait_products<0>(part);
         __syncwarp();
@@ -120,6 +120,7 @@ struct BlocksConsumer {
             multiply_blocks<tokens>();
         if (args.parts == 2) bf16::add_low_parts(totals);
     }
+    __device__ __forceinline__ const float (&totals_of(int) const)[tokens / 2] { return totals; }
     // Returns which of the warp's 16 lines have sums that are to be made again, a bit each.
     __device__ __forceinline__ uint32_t lines_to_repair() const {
         uint32_t lines = 0;

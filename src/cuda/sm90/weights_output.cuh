@@ -20,24 +20,25 @@ __device__ __noinline__ void write_piece(const Arguments& args, const Tile& tile
     bf16::write_any_turn<kind>(args, tile, output, line, token, repair, sums, out);
 }
 
-// Writes a tile that this CTA has alone.
+// Writes 16 lines, from `line` on, of a tile that this CTA has alone.
 template <Weights kind, int tokens>
-__device__ __forceinline__ void write_own_tile(const Arguments& args, const Tile& tile, const float (&sums)[tokens / 2],
-                                               uint32_t repair, bf16::OutOfWarps& outs) {
+__device__ __forceinline__ void write_own_lines(const Arguments& args, const Tile& tile, int32_t line, const float (&sums)[tokens / 2],
+                                                uint32_t repair, bf16::OutOfWarps& outs) {
+    if (line >= args.problem.n) return;
 #pragma unroll
     for (int first = 0; first < tokens; first += bf16::kOutTokens) {
         if (first >= tile.padded) break;
         uint8_t* const out = outs[bf16::consumer_warp()];
         __syncwarp();  // all have read the piece before
         bf16::put_turn(&sums[first / 2], reinterpret_cast<float*>(out));
-        write_piece<kind>(args, tile, bf16::first_line_of(tile), first, repair, out);
+        write_piece<kind>(args, tile, line, first, repair, out);
     }
 }
 
 // Writes what pads the group behind the tokens that a tile may have. A warp has 16 lines, columns of D.
-__device__ __forceinline__ void clear_padding(const Arguments& args, const Tile& tile, int32_t tokens) {
+__device__ __forceinline__ void clear_padding(const Arguments& args, const Tile& tile, int32_t line, int32_t tokens) {
     const GemmProblem& p = args.problem;
-    const int32_t lane = int32_t(read_thread() % 32), column = bf16::first_line_of(tile) + lane % kWarpLines;
+    const int32_t lane = int32_t(read_thread() % 32), column = line + lane % kWarpLines;
     if (p.beta != 0 || column >= p.n) return;
 #pragma unroll 1
     for (int32_t token = tokens + lane / kWarpLines; token < tile.padded; token += 32 / kWarpLines)

@@ -9,12 +9,12 @@ namespace mxq::cuda::sm90::weights {
 
 // Calls `begin(tile)` with each tile, and `load(number of the stage, step)` with each of its steps as a stage is free. A warp
 // calls it. A barrier counts as complete before its first phase, so that stages are free at first.
-template <Weights kind, int tokens, class Begin, class Load>
-__device__ __forceinline__ void each_step(const Arguments& args, Shared<kind, tokens>& shared, const Begin& begin,
+template <Weights kind, int tokens, int halves, class Begin, class Load>
+__device__ __forceinline__ void each_step(const Arguments& args, Shared<kind, tokens, halves>& shared, const Begin& begin,
                                           const Load& load) {
     constexpr int32_t steps = kBlockSteps<kind>;
     const Steps blocks = blocks_of_cta(args);
-    Ring<Shared<kind, tokens>::kStages> ring;
+    Ring<Shared<kind, tokens, halves>::kStages> ring;
     each_tile<true>(shared, shared.tile_full, [&](const Tile& tile) {
         begin(tile);
 #pragma unroll 1
@@ -26,30 +26,33 @@ __device__ __forceinline__ void each_step(const Arguments& args, Shared<kind, to
 }
 
 // Loads codes, one warp.
-template <Weights kind, int tokens>
-__device__ __forceinline__ void load_codes(const Arguments& args, Shared<kind, tokens>& shared) {
+template <Weights kind, int tokens, int halves>
+__device__ __forceinline__ void load_codes(const Arguments& args, Shared<kind, tokens, halves>& shared) {
     int32_t line, matrix;
     each_step(
         args, shared, [&](const Tile& tile) { line = tile.line, matrix = tile.group; },
         [&](uint32_t at, int32_t step) {
             if (elect_lane()) {
-                arrive_expecting(shared.full[at], sizeof(Stage<kind, tokens>::codes));
-                load_tile(shared.stages[at].codes, args.codes, {step * kLineBytes, line, matrix}, shared.full[at]);
+                arrive_expecting(shared.full[at], sizeof(Stage<kind, tokens, halves>::codes));
+#pragma unroll
+                for (int half = 0; half < halves; half++)
+                    load_tile(shared.stages[at].codes[half], args.codes, {step * kLineBytes, line + half * kTileLines, matrix},
+                              shared.full[at]);
             }
             __syncwarp();
         });
 }
 
 // Loads tokens, one warp. Those of FP4 weights come from a pass.
-template <Weights kind, int tokens>
-__device__ __forceinline__ void load_tokens(const Arguments& args, Shared<kind, tokens>& shared) {
+template <Weights kind, int tokens, int halves>
+__device__ __forceinline__ void load_tokens(const Arguments& args, Shared<kind, tokens, halves>& shared) {
     if (kind != Weights::Bits8) wait_for_previous_kernel();
     int32_t token;
     each_step(
         args, shared, [&](const Tile& tile) { token = tile.token; },
         [&](uint32_t at, int32_t step) {
             if (elect_lane()) {
-                arrive_expecting(shared.full[at], sizeof(Stage<kind, tokens>::boxes));
+                arrive_expecting(shared.full[at], sizeof(Stage<kind, tokens, halves>::boxes));
 #pragma unroll
                 for (int box = 0; box < kBoxes<kind>; box++)
                     load_tile(shared.stages[at].boxes[box], args.tokens, {step * kStepNumbers<kind> + box * kBoxNumbers, token, 0},
@@ -62,7 +65,7 @@ __device__ __forceinline__ void load_tokens(const Arguments& args, Shared<kind, 
 // Loads scales of 128 codes, one warp, each lane those of every 32nd line from its own on. Lines behind the last count as the
 // last, since nobody stores their sums. Where they lie is computed once a tile: computed each time, it kept the consumers waiting.
 template <int tokens>
-__device__ __forceinline__ void load_scales(const Arguments& args, Shared<Weights::Bits8, tokens>& shared) {
+__device__ __forceinline__ void load_scales(const Arguments& args, Shared<Weights::Bits8, tokens, 1>& shared) {
     constexpr int of_lane = kTileLines / 32;
     const GemmProblem& p = args.problem;
     const int32_t stride = int32_t(p.b.layout.column_stride), first = blocks_of_cta(args).first;
@@ -81,7 +84,7 @@ __device__ __forceinline__ void load_scales(const Arguments& args, Shared<Weight
             if (step % kBlockSteps<Weights::Bits8> == 0)
 #pragma unroll
                 for (int i = 0; i < of_lane; i++) {
-                    copy_word(reinterpret_cast<uint32_t*>(&shared.scales[at].of_block[32 * i + read_thread() % 32]), of_line[i]);
+                    copy_word(reinterpret_cast<uint32_t*>(&shared.scales[at][0].of_block[32 * i + read_thread() % 32]), of_line[i]);
                     of_line[i] += stride;
                 }
             arrive_after_copies(shared.full[at]);
@@ -89,16 +92,23 @@ __device__ __forceinline__ void load_scales(const Arguments& args, Shared<Weight
 }
 
 // Loads scales of blocks, one warp.
-template <Weights kind, int tokens>
-__device__ __forceinline__ void load_scales(const Arguments& args, Shared<kind, tokens>& shared) {
-    ScalePlaces places;
+template <Weights kind, int tokens, int halves>
+__device__ __forceinline__ void load_scales(const Arguments& args, Shared<kind, tokens, halves>& shared) {
+    ScalePlaces places[halves];
     each_step(
-        args, shared, [&](const Tile& tile) { places = find_scales(args.problem, tile); },
+        args, shared,
+        [&](const Tile& tile) {
+#pragma unroll
+            for (int half = 0; half < halves; half++) places[half] = find_scales(args.problem, tile, half * kTileLines);
+        },
         [&](uint32_t at, int32_t step) {
-            if (args.shifted)
-                copy_shifted_scales<kind>(args.problem, places, step, shared.scales[at].words);
-            else
-                copy_scales<kind>(args.problem, places, step, shared.scales[at].words);
+#pragma unroll
+            for (int half = 0; half < halves; half++) {
+                if (args.shifted)
+                    copy_shifted_scales<kind>(args.problem, places[half], step, shared.scales[at][half].words);
+                else
+                    copy_scales<kind>(args.problem, places[half], step, shared.scales[at][half].words);
+            }
             arrive_after_copies(shared.full[at]);
         });
 }
@@ -110,13 +120,14 @@ __device__ __forceinline__ void pad_last_tile(const Arguments& args, Tile& tile)
 }
 
 // Finds tiles, one warp.
-template <Weights kind, int tokens>
-__device__ __forceinline__ void find_tiles(const Arguments& args, Shared<kind, tokens>& shared) {
+template <Weights kind, int tokens, int halves>
+__device__ __forceinline__ void find_tiles(const Arguments& args, Shared<kind, tokens, halves>& shared) {
     bool exists = true;
 #pragma unroll 1
     for (uint32_t number = 0; exists; number++) {
         const uint32_t slot = number % kSlots;
         Tile tile = bf16::find_tile(args, cluster_index() + number * cluster_count());
+        tile.line *= halves;
         pad_last_tile(args, tile);
         wait(shared.tile_free[slot], (number / kSlots + 1) % 2);
         if (read_thread() % 32 == 0) {

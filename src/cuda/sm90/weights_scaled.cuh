@@ -4,7 +4,7 @@
 //     registers    32 of them as BF16, times their scales, a turn: decoded while the tensor cores multiply the turn before
 //     fp32         sums of the whole contraction
 //
-// Each of two warpgroups has 64 of the tile's lines and all of its tokens. Scales far above 1 need two factors: a warp that
+// Each of two warpgroups has 64 of every 128 of the tile's lines and all of its tokens. Scales far above 1 need two factors: a warp that
 // meets one decodes the step in another way, and multiplies with the others of its warpgroup.
 #pragma once
 #include "cuda/sm90/line_codes.cuh"
@@ -42,36 +42,37 @@ struct QuarterScales {
     }
 };
 
-template <Weights kind, int tokens>
+template <Weights kind, int tokens, int halves>
 struct ScaledConsumer {
     // Words of eight codes of a turn; more leave no registers for the sums of 64 tokens where two CTAs share an SM.
-    static constexpr int kTurnWords = tokens == kSomeTokens ? 1 : 2, kTurns = 4 / kTurnWords;
-    using Block = Shared<kind, tokens>;
-    using Step = Stage<kind, tokens>;
+    static constexpr int kTurnWords = tokens == kSomeTokens && halves == 1 ? 1 : 2, kTurns = 4 / kTurnWords * halves;
+    using Block = Shared<kind, tokens, halves>;
+    using Step = Stage<kind, tokens, halves>;
     using Operands = uint32_t[kTurnWords * 2][4];
-    // Says which lines of a tile a thread has, where their codes lie in those of a stage, and how their scales in words.
+    // Says which lines of each 128 a thread has, where their codes lie in those of a stage, and how their scales in words.
     struct Place {
         uint32_t line, codes, shifts;
     };
-    // Holds what a thread has of a step: 32 codes of either line.
+    // Holds what a thread has of a step: 32 codes of two lines of each 128.
     struct StepOfThread {
-        uint4 codes[2];
-        QuarterScales<kind> scales;
+        uint4 codes[halves][2];
+        QuarterScales<kind> scales[halves];
         bool special;  // some scales of the warp need two factors
     };
     const Arguments& args;
     Block& shared;
     Ring<Block::kStages> ring;
-    float totals[tokens / 2];
+    float totals[halves][tokens / 2];
 
     // Decodes a word of either line to what the thread gives to two instructions.
     template <bool special>
-    __device__ __forceinline__ void decode(const StepOfThread& own, int word, uint32_t (*to)[4]) const {
+    __device__ __forceinline__ void decode(const uint4 (&of_lines)[2], const QuarterScales<kind>& scales, int word,
+                                           uint32_t (*to)[4]) const {
 #pragma unroll
         for (int l = 0; l < 2; l++) {
-            const uint4& codes = own.codes[l];
+            const uint4& codes = of_lines[l];
             const uint32_t eight = word == 0 ? codes.x : word == 1 ? codes.y : word == 2 ? codes.z : codes.w;
-            const uint32_t scale = own.scales.bytes[l][word / 2 * (own.scales.kCount - 1)];
+            const uint32_t scale = scales.bytes[l][word / 2 * (scales.kCount - 1)];
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 const EvenOddBf16 moved{move_pair_of_word(eight, 2 * i), move_pair_of_word(eight, 2 * i + 1)};
@@ -81,24 +82,27 @@ struct ScaledConsumer {
             }
         }
     }
+    // Decodes a turn: some words of the lines of 128, then the same words of the other 128.
     __device__ __forceinline__ void decode_turn(const StepOfThread& own, int turn, Operands& operands) const {
+        const int half = turn % halves, first = turn / halves * kTurnWords;
         if (own.special) {
 #pragma unroll
-            for (int i = 0; i < kTurnWords; i++) decode<true>(own, turn * kTurnWords + i, &operands[2 * i]);
+            for (int i = 0; i < kTurnWords; i++) decode<true>(own.codes[half], own.scales[half], first + i, &operands[2 * i]);
         } else {
 #pragma unroll
-            for (int i = 0; i < kTurnWords; i++) decode<false>(own, turn * kTurnWords + i, &operands[2 * i]);
+            for (int i = 0; i < kTurnWords; i++) decode<false>(own.codes[half], own.scales[half], first + i, &operands[2 * i]);
         }
     }
     template <int count>
     __device__ __forceinline__ void multiply_turn(float (&sums)[count], const Step& step, int turn,
                                                   const Operands& operands) const {
+        constexpr int of_box = kTokenBytes / kProductBytes;
         order_products();
 #pragma unroll
         for (int i = 0; i < 2 * kTurnWords; i++) {
-            const int product = turn * 2 * kTurnWords + i, box = product / (kTokenBytes / kProductBytes);
+            const int product = turn / halves * 2 * kTurnWords + i;
             multiply_bf16_lines(sums, operands[i],
-                                describe_tile(step.boxes[box]).along(product % (kTokenBytes / kProductBytes) * kProductBytes));
+                                describe_tile(step.boxes[product / of_box]).along(product % of_box * kProductBytes));
         }
         commit_products();
     }
@@ -106,13 +110,19 @@ struct ScaledConsumer {
     // the same swizzle.
     __device__ __forceinline__ void begin_step(const Place& place, int32_t codes, StepOfThread& own) {
         wait(shared.full[ring.at()], ring.parity());
-        const uint8_t* const from = shared.stages[ring.at()].codes + place.codes;
+        const uint32_t blocks = uint32_t(codes + QuarterScales<kind>::kCodes - 1) / QuarterScales<kind>::kCodes;
+        bool special = false;
 #pragma unroll
-        for (int l = 0; l < 2; l++) own.codes[l] = *reinterpret_cast<const uint4*>(from + l * 8 * kLineBytes);
-        const uint32_t blocks = uint32_t(codes + own.scales.kCodes - 1) / own.scales.kCodes;
-        own.special = __any_sync(kAllLanes, own.scales.load(shared.scales[ring.at()].words, place.line, int32_t(blocks), args.shifted,
-                                                            place.shifts));
+        for (int half = 0; half < halves; half++) {
+            const uint8_t* const from = shared.stages[ring.at()].codes[half] + place.codes;
+#pragma unroll
+            for (int l = 0; l < 2; l++) own.codes[half][l] = *reinterpret_cast<const uint4*>(from + l * 8 * kLineBytes);
+            special |= own.scales[half].load(shared.scales[ring.at()][half].words, place.line, int32_t(blocks), args.shifted,
+                                             place.shifts);
+        }
+        own.special = __any_sync(kAllLanes, special);
     }
+    // Lines 128 apart begin alike in words of scales.
     __device__ __forceinline__ Place place_of_thread(const Tile& tile) const {
         const uint32_t line = bf16::consumer_warp() * kWarpLines + read_thread() % 32 / 4;
         return {line, place_in_lines<kLineBytes>(line, read_thread() % 4),
@@ -127,9 +137,10 @@ struct ScaledConsumer {
         int32_t codes = int32_t(args.problem.k) - steps.first * kScaledCodes;
         Operands operands[2];
         StepOfThread own;
-        float sums[columns / 2];
+        float sums[halves][columns / 2];
 #pragma unroll
-        for (float& sum : sums) sum = 0;
+        for (auto& of_half : sums)
+            for (float& sum : of_half) sum = 0;
         begin_step(place, codes, own);
         decode_turn(own, 0, operands[0]);
 #pragma unroll 1
@@ -138,9 +149,10 @@ struct ScaledConsumer {
             ring.next();
             codes -= kScaledCodes;
 #pragma unroll
+            for (auto& of_half : sums) hold_accumulators(of_half);
+#pragma unroll
             for (int turn = 0; turn < kTurns; turn++) {
-                if (turn == 0) hold_accumulators(sums);
-                multiply_turn(sums, shared.stages[stage], turn, operands[turn % 2]);
+                multiply_turn(sums[turn % halves], shared.stages[stage], turn, operands[turn % 2]);
                 if (turn > 0) wait_products_before<1>();  // those whose operands are overwritten next
                 if (turn + 1 < kTurns) decode_turn(own, turn + 1, operands[(turn + 1) % 2]);
             }
@@ -148,20 +160,27 @@ struct ScaledConsumer {
                 begin_step(place, codes, own);
                 decode_turn(own, 0, operands[0]);
             }
-            wait_products<0>(sums);
+            wait_products_before<0>();
+#pragma unroll
+            for (auto& of_half : sums) hold_accumulators(of_half);
             __syncwarp();
             if (read_thread() % 32 == 0) arrive(shared.free[stage]);
         }
 #pragma unroll
-        for (int i = 0; i < columns / 2; i++) totals[i] = sums[i];
+        for (int half = 0; half < halves; half++)
+#pragma unroll
+            for (int i = 0; i < columns / 2; i++) totals[half][i] = sums[half][i];
     }
     __device__ __forceinline__ void multiply_tile(const Tile& tile) {
         if (args.parts == 1 && tile.rows <= tokens / 2)
             multiply_steps<tokens / 2>(tile);
         else
             multiply_steps<tokens>(tile);
-        if (args.parts == 2) bf16::add_low_parts(totals);
+        if (args.parts == 2)
+#pragma unroll
+            for (auto& of_half : totals) bf16::add_low_parts(of_half);
     }
+    __device__ __forceinline__ const float (&totals_of(int half) const)[tokens / 2] { return totals[half]; }
     // No line is to be made again: sums are as exact as they can be.
     __device__ __forceinline__ uint32_t lines_to_repair() const { return 0; }
 };

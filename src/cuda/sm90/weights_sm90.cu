@@ -32,24 +32,25 @@ using namespace sm90::weights;
 
 // A CTA starts with 168 registers a thread, or two with 80 each: 65536 by all threads, in eights. The consumers get what the
 // first warpgroup gives back.
-template <int tokens>
-constexpr int kStartRegisters = 65536 / (kThreads * ctas_of_sm(tokens)) / 8 * 8;
-constexpr int kProducerRegisters = 32;
-template <int tokens>
-constexpr int kConsumerRegisters = (3 * kStartRegisters<tokens> - kProducerRegisters) / 2 / 8 * 8;
+template <int ctas>
+constexpr int kStartRegisters = 65536 / (kThreads * ctas) / 8 * 8;
+template <int ctas>
+constexpr int kProducerRegisters = ctas == 1 ? 40 : 32;
+template <int ctas>
+constexpr int kConsumerRegisters = (3 * kStartRegisters<ctas> - kProducerRegisters<ctas>) / 2 / 8 * 8;
 
 template <int tokens>
-__device__ __forceinline__ BlocksConsumer<tokens> consumer_of(const Arguments& args, Shared<Weights::Bits8, tokens>& shared) {
+__device__ __forceinline__ BlocksConsumer<tokens> consumer_of(const Arguments& args, Shared<Weights::Bits8, tokens, 1>& shared) {
     const uint32_t line = bf16::consumer_warp() * kWarpLines + threadIdx.x % 32 / 4;
     return {args, shared, place_in_lines<kLineBytes>(line, 0) + threadIdx.x % 4 * 2, {}, {}, {}};
 }
-template <Weights kind, int tokens>
-__device__ __forceinline__ ScaledConsumer<kind, tokens> consumer_of(const Arguments& args, Shared<kind, tokens>& shared) {
+template <Weights kind, int tokens, int halves>
+__device__ __forceinline__ ScaledConsumer<kind, tokens, halves> consumer_of(const Arguments& args, Shared<kind, tokens, halves>& shared) {
     return {args, shared, {}, {}};
 }
 
-template <Weights kind, int tokens>
-__device__ __forceinline__ void consume(const Arguments& args, Shared<kind, tokens>& shared) {
+template <Weights kind, int tokens, int halves>
+__device__ __forceinline__ void consume(const Arguments& args, Shared<kind, tokens, halves>& shared) {
     auto consumer = consumer_of(args, shared);
 #pragma unroll 1
     for (Ring<kSlots> slots;; slots.next()) {
@@ -58,21 +59,28 @@ __device__ __forceinline__ void consume(const Arguments& args, Shared<kind, toke
         if (!tile.exists) return;
         consumer.multiply_tile(tile);
         const uint32_t repair = consumer.lines_to_repair();
-        if (args.sharing > 1)
-            write_shared_tile<kind, tokens>(args, reinterpret_cast<Exchange<tokens>&>(shared.stages), tile, consumer.totals, repair,
-                                      shared.out);
+        if (halves == 1 && args.sharing > 1)
+            write_shared_tile<kind, tokens>(args, reinterpret_cast<Exchange<tokens>&>(shared.stages), tile, consumer.totals_of(0),
+                                            repair, shared.out);
         else
-            write_own_tile<kind, tokens>(args, tile, consumer.totals, repair, shared.out);
-        if (block_of_cluster() == 0) clear_padding(args, tile, tokens);
+#pragma unroll
+            for (int half = 0; half < halves; half++)
+                write_own_lines<kind, tokens>(args, tile, bf16::first_line_of(tile) + half * kTileLines, consumer.totals_of(half),
+                                              repair, shared.out);
+        if (block_of_cluster() == 0)
+#pragma unroll 1
+            for (int half = 0; half < halves; half++)
+                clear_padding(args, tile, bf16::first_line_of(tile) + half * kTileLines, tokens);
         __syncwarp();
         if (read_thread() % 32 == 0) arrive(shared.tile_free[slots.at()]);
     }
 }
 
-template <Weights kind, int tokens>
-__global__ void __launch_bounds__(kThreads, ctas_of_sm(tokens)) weights_sm90_kernel(const __grid_constant__ Arguments args) {
+template <Weights kind, int tokens, int halves>
+__global__ void __launch_bounds__(kThreads, ctas_of_sm(tokens, halves))
+    weights_sm90_kernel(const __grid_constant__ Arguments args) {
     extern __shared__ __align__(1024) uint8_t memory[];
-    auto& shared = *reinterpret_cast<Shared<kind, tokens>*>(memory);
+    auto& shared = *reinterpret_cast<Shared<kind, tokens, halves>*>(memory);
     if (threadIdx.x == 0) {
         prefetch_map(args.codes);
         prefetch_map(args.tokens);
@@ -84,38 +92,40 @@ __global__ void __launch_bounds__(kThreads, ctas_of_sm(tokens)) weights_sm90_ker
     }
     __syncthreads();
     if (threadIdx.x < kWarpgroup) {
-        give_registers<kProducerRegisters>();
+        give_registers<kProducerRegisters<Shared<kind, tokens, halves>::kCtas>>();
         if (read_thread() / 32 == 0) load_codes(args, shared);
         if (read_thread() / 32 == 1) find_tiles(args, shared);
         if (read_thread() / 32 == 2) load_scales(args, shared);
         if (read_thread() / 32 == 3) load_tokens(args, shared);
     } else {
-        take_registers<kConsumerRegisters<tokens>>();
+        take_registers<kConsumerRegisters<Shared<kind, tokens, halves>::kCtas>>();
         consume(args, shared);
     }
 }
 
 // ---- The implementation ----------------------------------------------------------------------------------------------
 
-// Names what a kernel is compiled for: weights, and tokens of a tile.
+// Names what a kernel is compiled for: weights, tokens of a tile, and how many times 128 lines.
 struct Key {
     Weights kind;
-    int tokens;
+    int tokens, halves;
     bool operator==(const Key&) const = default;
 };
 
-template <Weights kind, int tokens>
+template <Weights kind, int tokens, int halves>
 constexpr KernelEntry<Key, Arguments> entry() {
-    using Block = Shared<kind, tokens>;
+    using Block = Shared<kind, tokens, halves>;
     static_assert(sizeof(Block) <= Block::kMostBytes, "what a CTA may have");
-    static_assert(sizeof(Exchange<tokens>) <= sizeof(Block::stages), "what is exchanged lies where the stages were");
-    return {{kind, tokens}, weights_sm90_kernel<kind, tokens>, kThreads, sizeof(Block)};
+    static_assert(halves > 1 || sizeof(Exchange<tokens>) <= sizeof(Block::stages), "what is exchanged lies where the stages were");
+    return {{kind, tokens, halves}, weights_sm90_kernel<kind, tokens, halves>, kThreads, sizeof(Block)};
 }
 
 constexpr KernelEntry<Key, Arguments> kernels[] = {
-    entry<Weights::Bits8, kLeastTokens>(), entry<Weights::Bits8, kSomeTokens>(), entry<Weights::Bits8, kMostTokens>(),
-    entry<Weights::Bits4, kLeastTokens>(), entry<Weights::Bits4, kSomeTokens>(), entry<Weights::Bits4, kMostTokens>(),
-    entry<Weights::Nvfp4, kLeastTokens>(), entry<Weights::Nvfp4, kSomeTokens>(), entry<Weights::Nvfp4, kMostTokens>(),
+    entry<Weights::Bits8, kLeastTokens, 1>(), entry<Weights::Bits8, kSomeTokens, 1>(), entry<Weights::Bits8, kMostTokens, 1>(),
+    entry<Weights::Bits4, kLeastTokens, 1>(), entry<Weights::Bits4, kSomeTokens, 1>(), entry<Weights::Bits4, kMostTokens, 1>(),
+    entry<Weights::Bits4, kLeastTokens, 2>(), entry<Weights::Bits4, kSomeTokens, 2>(), entry<Weights::Bits4, kMostTokens, 2>(),
+    entry<Weights::Nvfp4, kLeastTokens, 1>(), entry<Weights::Nvfp4, kSomeTokens, 1>(), entry<Weights::Nvfp4, kMostTokens, 1>(),
+    entry<Weights::Nvfp4, kLeastTokens, 2>(), entry<Weights::Nvfp4, kSomeTokens, 2>(), entry<Weights::Nvfp4, kMostTokens, 2>(),
 };
 
 // Returns the rows of A, those of F16 counted twice, of groups on average.
@@ -129,23 +139,29 @@ int32_t tokens_of(const GemmProblem& p) { return weights::tokens_of(rows_of(p), 
 // Returns the rows of A that a tile has.
 int32_t tile_rows(const GemmProblem& p) { return tokens_of(p) / parts_of_numbers(p.a); }
 
-int64_t line_tiles(const GemmProblem& p) { return ceil_div(p.n, int64_t(kTileLines)); }
+int64_t line_tiles(const GemmProblem& p, int64_t halves) { return ceil_div(p.n, halves * kTileLines); }
 
-// Returns the tiles of a product, at most.
-int64_t tiles_of(const GemmProblem& p) {
+// Returns the tiles of a product, of so many times 128 lines, at most.
+int64_t tiles_of(const GemmProblem& p, int64_t halves) {
     const int64_t rows = tile_rows(p);
     const int64_t of_tokens = p.grouping == Grouping::Rows ? group_tiles_bound({p.groups, p.group_rows}, rows) : ceil_div(p.m, rows);
-    return of_tokens * line_tiles(p);
+    return of_tokens * line_tiles(p, halves);
+}
+
+int64_t multiprocessors_of(const Context& context, const GemmProblem& p) {
+    const int64_t all = context.cuda->multiprocessors;
+    return p.sm_count > 0 ? std::min<int64_t>(p.sm_count, all) : all;
 }
 
 // Returns how many CTAs may run at once: each may have an SM of its own, where SMs are limited.
-int64_t ctas_at_once(const Context& context, const GemmProblem& p) {
-    const int64_t all = context.cuda->multiprocessors;
-    return p.sm_count > 0 ? std::min<int64_t>(p.sm_count, all) : all * ctas_of_sm(tokens_of(p));
+int64_t ctas_at_once(const Context& context, const GemmProblem& p, int32_t halves) {
+    return multiprocessors_of(context, p) * (p.sm_count > 0 ? 1 : ctas_of_sm(tokens_of(p), halves));
 }
 
+// Tiles of FP4 weights have 256 lines where each SM gets one.
 Cut cut_of(const Context& context, const GemmProblem& p) {
-    return weights::cut_of(tiles_of(p), ceil_div(p.k, int64_t(kBlockNumbers)), tokens_of(p), ctas_at_once(context, p));
+    if (p.b.bits == 4 && tiles_of(p, 2) >= multiprocessors_of(context, p)) return {tokens_of(p), 1, 2};
+    return weights::cut_of(tiles_of(p, 1), ceil_div(p.k, int64_t(kBlockNumbers)), tokens_of(p), ctas_at_once(context, p, 1));
 }
 
 Reason needs_operands(const GemmProblem& p) {
@@ -192,7 +208,7 @@ Reason needs_sizes(const GemmProblem& p) {
     void* const workspace = reinterpret_cast<void*>(kWorkspaceAlignment);  // as aligned as it will be
     for (const TileMap& map : {map_of_tokens(tokens_at(p, workspace).of_tiles, tile_rows(p)), map_of_codes(p)})
         if (auto reason = needs_mappable(map); !reason.empty()) return reason;
-    if (const double tiles = double(tiles_of(p)); tiles > 4294000000.0)  // turns of all CTAs are counted in 32 bits
+    if (const double tiles = double(tiles_of(p, 1)); tiles > 4294000000.0)  // turns of all CTAs are counted in 32 bits
         return [tiles] { return format_text("needs less than 2^32 tiles of D, found %.0f", tiles); };
     return {};
 }
@@ -215,7 +231,7 @@ Arguments arguments_of(const GemmProblem& p, const GemmOperand& tokens, const Cu
     args.missing = weights.missing;
     args.shifted = has_shifted_scales(p.b);
     args.tile_tokens = uint32_t(tile_rows(p));
-    args.line_tiles = uint32_t(line_tiles(p));
+    args.line_tiles = uint32_t(line_tiles(p, cut.halves));
     args.sharing = uint32_t(cut.sharing);
     args.parts = uint32_t(parts_of_numbers(p.a));
     args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);
@@ -229,15 +245,15 @@ Arguments arguments_of(const GemmProblem& p, const GemmOperand& tokens, const Cu
 
 void run(const Context& context, const GemmProblem& p, const Launch& call) {
     const CurrentDevice current(*context.cuda);  // whose driver encodes tensor maps
-    const int64_t tiles = tiles_of(p);
-    if (tiles == 0) return;
     const Cut cut = cut_of(context, p);
+    const int64_t tiles = tiles_of(p, cut.halves);
+    if (tiles == 0) return;
     const Tokens tokens = tokens_at(p, call.workspace);
     const bool arranges = p.b.bits == 4;
     if (!is_bf16(p.a) && !(arranges && can_split(p.a))) widen(context, p, Side::A, tokens.numbers, call.stream);
     if (arranges) arrange_tokens(context, tokens.numbers, tokens.of_tiles, call.stream);
-    const int64_t ctas = cut.sharing > 1 ? tiles * cut.sharing : std::min(tiles, ctas_at_once(context, p));
-    launch(context, kernels, Key{weight_rule(p.b).kind, cut.tokens}, "weights_sm90", dim3(unsigned(ctas)), call.stream, arguments_of(p, tokens.of_tiles, cut),
+    const int64_t ctas = cut.sharing > 1 ? tiles * cut.sharing : std::min(tiles, ctas_at_once(context, p, cut.halves));
+    launch(context, kernels, Key{weight_rule(p.b).kind, cut.tokens, cut.halves}, "weights_sm90", dim3(unsigned(ctas)), call.stream, arguments_of(p, tokens.of_tiles, cut),
            arranges ? Start::WithPrevious : Start::AfterAll, uint32_t(cut.sharing));
 }
 

@@ -44,10 +44,10 @@ __device__ __forceinline__ Steps blocks_of_cta(const Arguments& args) {
     return {int32_t(first), int32_t(all * (part + 1) / args.sharing - first)};
 }
 
-template <Weights kind, int tokens>
+template <Weights kind, int tokens, int halves>
 struct Stage {
     alignas(1024) uint8_t boxes[kBoxes<kind>][tokens * kTokenBytes];
-    uint8_t codes[kTileLines * kLineBytes];
+    uint8_t codes[halves][kTileLines * kLineBytes];
 };
 
 // Holds the scales of a stage: those of 128 codes come with a block's first step, those of blocks in words of four.
@@ -68,15 +68,16 @@ struct Exchange {
     uint32_t repair[kMostSharing][kConsumerWarps];
 };
 
-template <Weights kind, int tokens>
+template <Weights kind, int tokens, int halves>
 struct Shared {
-    static constexpr int kRest = int(sizeof(bf16::OutOfWarps)) + 1024, kStageBytes = sizeof(Stage<kind, tokens>) + sizeof(StageScales<kind>);
-    static constexpr int kMostBytes = 227 * 1024 / ctas_of_sm(tokens) - (ctas_of_sm(tokens) - 1) * 1024;
+    static constexpr int kCtas = ctas_of_sm(tokens, halves), kMostBytes = 227 * 1024 / kCtas - (kCtas - 1) * 1024;
+    static constexpr int kRest = int(sizeof(bf16::OutOfWarps)) + 1024,
+                         kStageBytes = sizeof(Stage<kind, tokens, halves>) + halves * sizeof(StageScales<kind>);
     static constexpr int fitting = (kMostBytes - kRest) / kStageBytes;
     static constexpr int kStages = fitting < 8 ? fitting : 8;
-    Stage<kind, tokens> stages[kStages];
+    Stage<kind, tokens, halves> stages[kStages];
     alignas(128) bf16::OutOfWarps out;
-    StageScales<kind> scales[kStages];
+    StageScales<kind> scales[kStages][halves];
     Tile tiles[kSlots];
     Barrier full[kStages], free[kStages], tile_full[kSlots], tile_free[kSlots];
 };

@@ -4,9 +4,11 @@
 
 #include "cuda/launch.h"
 #include "cuda/memory/dependent_launch.cuh"
+#include "cuda/memory/elements.cuh"
 #include "cuda/memory/grid.cuh"
 #include "cuda/memory/operand.cuh"
 #include "cuda/widen/split_f16.h"
+#include "dispatch/prepared.h"
 #include "numerics/split_f16.h"
 
 namespace mxq::cuda::sm90::weights {
