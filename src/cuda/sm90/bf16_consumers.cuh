@@ -17,6 +17,13 @@ namespace mxq::cuda::sm90::bf16 {
 
 // ---- Products ------------------------------------------------------------------------------------------------------------
 
+// Returns the first accumulators of some, those of so many columns. (Where a member function casts its own, the compiler keeps
+// them in memory.)
+template <int columns, int count>
+__device__ __forceinline__ float (&first_columns(float (&sums)[count]))[columns / 2] {
+    return reinterpret_cast<float(&)[columns / 2]>(sums);
+}
+
 // Holds what a thread loads for a turn, 32 codes of two lines: codes, and the scale of each line, or of NVFP4 two.
 template <Weights kind>
 struct Loaded {

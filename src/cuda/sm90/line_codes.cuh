@@ -30,12 +30,6 @@ struct Codes {
     __device__ __forceinline__ void load(const uint8_t* codes, uint32_t line, int batch) {
         words = *reinterpret_cast<const uint4*>(codes + place_in_lines<line_codes / 2>(line, batch));
     }
-    // Loads them from where they lie in shared memory.
-    __device__ __forceinline__ void load(uint32_t from) {
-        asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
-                     : "r"(from));
-    }
     // Brings a byte's low nibble to the low half and its high one to the high half; four bytes are what two instructions
     // take.
     __device__ __forceinline__ void bring(Four (&to)[kBatch]) const {

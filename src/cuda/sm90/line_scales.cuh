@@ -20,45 +20,60 @@ constexpr int kScaleWords = kind == Weights::Nvfp4 ? 2 : 1;
 template <Weights kind>
 using ScalesOfLines = uint32_t[kScaleWords<kind> + 1][kScaledLines];
 
-// Says where scales lie, for the lanes of a warp: of every 32nd line from the lane's own on, counted from those of the matrix.
+// Says where scales lie, for the lanes of a warp: those of every 32nd line from the lane's own on, counted from the word that the
+// matrix's first lies in. Halves are 128 lines.
+template <int halves = 1>
 struct ScalePlaces {
+    static constexpr int kCount = halves * kScaledLines / 32;
     const uint8_t* of_matrix;
-    uint32_t of_line[kScaledLines / 32];
+    uint32_t of_line[kCount];
 };
 
 // Copies the scales of a step, words of four, whose first lie at multiples of 4 bytes. Lines behind the last count as the
 // last, since nobody stores their sums; words behind the last of a line stay as they are.
-template <Weights kind>
-__device__ __forceinline__ void copy_scales(const GemmProblem& p, const ScalePlaces& places, int32_t step,
-                                            ScalesOfLines<kind>& to) {
+template <Weights kind, int halves>
+__device__ __forceinline__ void copy_scales(const GemmProblem& p, const ScalePlaces<halves>& places, int32_t step,
+                                            ScalesOfLines<kind>* to) {
     constexpr int codes_of_word = kScaledCodes / kScaleWords<kind>;
+    const uint32_t lane = read_thread() % 32;
 #pragma unroll
     for (int word = 0; word < kScaleWords<kind>; word++) {
         const uint32_t code = uint32_t(step * kScaledCodes + word * codes_of_word);
         if (code >= p.k) return;
         const uint8_t* const from = places.of_matrix + scale_in_line(p.b.layout, code);
 #pragma unroll
-        for (int i = 0; i < kScaledLines / 32; i++)
-            copy_word(&to[word][read_thread() % 32 + 32 * i], reinterpret_cast<const uint32_t*>(from + places.of_line[i]));
+        for (int i = 0; i < places.kCount; i++)
+            copy_word(&to[i / 4][word][lane + 32 * (i % 4)], reinterpret_cast<const uint32_t*>(from + places.of_line[i]));
     }
 }
 
-// Copies the words that the scales of a step lie in, where lines begin anywhere: as many, and one more where the last scales of
-// the line's step reach into it. Who reads them moves them to their place.
-template <Weights kind>
-__device__ __forceinline__ void copy_shifted_scales(const GemmProblem& p, const ScalePlaces& places, int32_t step,
-                                                    ScalesOfLines<kind>& to) {
+// Copies the words that the scales of a step lie in, where lines begin anywhere: as many, and one more, which the last step
+// leaves out where no scale reaches into it. Who reads them moves them to their place.
+template <Weights kind, int halves>
+__device__ __forceinline__ void copy_shifted_scales(const GemmProblem& p, const ScalePlaces<halves>& places, int32_t step,
+                                                    ScalesOfLines<kind>* to) {
     constexpr int32_t of_step = 4 * kScaleWords<kind>;
-    const int32_t first = step * of_step, count = min(int32_t(p.b.layout.columns) - first, of_step);
+    const int32_t first = step * of_step, left = int32_t(p.b.layout.columns) - first;
+    const uint8_t* const from = places.of_matrix + first;
+    const uint32_t lane = read_thread() % 32;
+    const auto of_line = [&](int i) {
+        uint32_t at = places.of_line[i];
+        keep(at);  // so that what is computed of it takes no register over the loop
+        return at;
+    };
+    const auto copy = [&](int i, int word) {
+        copy_word(&to[i / 4][word][lane + 32 * (i % 4)], reinterpret_cast<const uint32_t*>(from + (of_line(i) & ~3u)) + word);
+    };
 #pragma unroll
-    for (int i = 0; i < kScaledLines / 32; i++) {
-        const uint8_t* const at = places.of_matrix + places.of_line[i] + first;
-        const int32_t before = int32_t(reinterpret_cast<uintptr_t>(at) % 4);
+    for (int i = 0; i < places.kCount && left > of_step; i++)
+#pragma unroll
+        for (int word = 0; word <= kScaleWords<kind>; word++) copy(i, word);
+    if (left > of_step) return;
+#pragma unroll
+    for (int i = 0; i < places.kCount; i++)
 #pragma unroll
         for (int word = 0; word <= kScaleWords<kind>; word++)
-            if (4 * word < before + count)
-                copy_word(&to[word][read_thread() % 32 + 32 * i], reinterpret_cast<const uint32_t*>(at - before) + word);
-    }
+            if (4 * word < int32_t(of_line(i) % 4) + left) copy(i, word);
 }
 
 // Returns where the scales of a line of the tile begin, counted from those of the matrix.
@@ -66,11 +81,14 @@ __device__ __forceinline__ uint32_t scales_of_line(const GemmProblem& p, const b
     return uint32_t(scale_line(p.b.layout, min(uint32_t(tile.line) + line, uint32_t(p.n) - 1)));
 }
 
-// Finds those of 128 lines of a tile, from `first` on.
-__device__ __forceinline__ ScalePlaces find_scales(const GemmProblem& p, const bf16::Tile& tile, uint32_t first = 0) {
-    ScalePlaces places{matrix_scales(p.b, tile.group), {}};
+template <int halves = 1>
+__device__ __forceinline__ ScalePlaces<halves> find_scales(const GemmProblem& p, const bf16::Tile& tile) {
+    const uint8_t* const of_matrix = matrix_scales(p.b, tile.group);
+    const uint32_t before = uint32_t(reinterpret_cast<uintptr_t>(of_matrix)) % 4;
+    ScalePlaces<halves> places{of_matrix - before, {}};
 #pragma unroll
-    for (int i = 0; i < kScaledLines / 32; i++) places.of_line[i] = scales_of_line(p, tile, first + read_thread() % 32 + 32 * i);
+    for (int i = 0; i < places.kCount; i++)
+        places.of_line[i] = before + scales_of_line(p, tile, read_thread() % 32 + 32 * i);
     return places;
 }
 
@@ -134,13 +152,16 @@ struct StepScales {
 // ---- On the host ---------------------------------------------------------------------------------------------------------
 
 // Returns why scales cannot be copied by words of four, which lines of compact ones may begin anywhere in, but no word is copied
-// that has bytes of others' memory.
+// that has bytes of others' memory. Where a line's lie in those of a matrix is counted in 32 bits.
 inline Reason needs_words_of_scales(const GemmOperand& b) {
     if (!is_block_scaled(b)) return {};
     const int64_t last_row = (b.lines - 1) / b.layout.tile_rows;
-    const bool whole = reinterpret_cast<uintptr_t>(b.scales) % 4 == 0 &&
-                       (b.layout.swizzled || (last_row * b.layout.line_stride + b.layout.columns) % 4 == 0);
-    if (b.layout.has_adjacent_fours() && whole) return {};
+    const int64_t bytes = b.layout.swizzled ? (last_row / kSwizzleRows + 1) * b.layout.tile_row_scales()
+                                            : last_row * b.layout.line_stride + b.layout.columns;
+    if (bytes >= int64_t(1) << 32)
+        return [bytes] { return format_text("needs less than 2^32 bytes of b's scales a matrix, found %lld", (long long)bytes); };
+    if (b.layout.has_adjacent_fours() && reinterpret_cast<uintptr_t>(b.scales) % 4 == 0 && (b.layout.swizzled || bytes % 4 == 0))
+        return {};
     return [at = b.scales, block = b.layout.block] {
         return format_text(
             "needs b's scales swizzled or one for each block of a line, in whole words at a multiple of 4 bytes, found one for "

@@ -86,12 +86,12 @@ __device__ __forceinline__ void load_operands(const Arguments& args, Shared<kind
 // Loads scales; a warp calls it.
 template <Weights kind, int tokens>
 __device__ __forceinline__ void load_scales(const Arguments& args, Shared<kind, tokens>& shared) {
-    const ScalePlaces places = find_scales(args.problem, shared.tile);
+    const ScalePlaces<> places = find_scales(args.problem, shared.tile);
     each_step(args, shared, [&](Stage<kind, tokens>& to, Barrier& full, int32_t step) {
         if (args.shifted)
-            copy_shifted_scales<kind>(args.problem, places, step, to.scales);
+            copy_shifted_scales<kind>(args.problem, places, step, &to.scales);
         else
-            copy_scales<kind>(args.problem, places, step, to.scales);
+            copy_scales<kind>(args.problem, places, step, &to.scales);
         arrive_after_copies(full);
     });
 }

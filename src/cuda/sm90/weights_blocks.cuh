@@ -96,7 +96,7 @@ struct BlocksConsumer {
                 multiply_turn(part, stage, turn, operands[turn % 2]);
         }
         const uint32_t line = bf16::consumer_warp() * kWarpLines + read_thread() % 32 / 4;
-        const float* const scales = &shared.scales[stages[0]][0].of_block[line];
+        const float* const scales = &shared.scales[stages[0]][0][line];
         const float of_lines[2] = {multiply_rn(scales[0], kLift), multiply_rn(scales[8], kLift)};
         wait_products<0>(part);
         __syncwarp();

@@ -84,7 +84,7 @@ __device__ __forceinline__ void load_scales(const Arguments& args, Shared<Weight
             if (step % kBlockSteps<Weights::Bits8> == 0)
 #pragma unroll
                 for (int i = 0; i < of_lane; i++) {
-                    copy_word(reinterpret_cast<uint32_t*>(&shared.scales[at][0].of_block[32 * i + read_thread() % 32]), of_line[i]);
+                    copy_word(reinterpret_cast<uint32_t*>(&shared.scales[at][0][32 * i + read_thread() % 32]), of_line[i]);
                     of_line[i] += stride;
                 }
             arrive_after_copies(shared.full[at]);
@@ -94,21 +94,14 @@ __device__ __forceinline__ void load_scales(const Arguments& args, Shared<Weight
 // Loads scales of blocks, one warp.
 template <Weights kind, int tokens, int halves>
 __device__ __forceinline__ void load_scales(const Arguments& args, Shared<kind, tokens, halves>& shared) {
-    ScalePlaces places[halves];
+    ScalePlaces<halves> places;
     each_step(
-        args, shared,
-        [&](const Tile& tile) {
-#pragma unroll
-            for (int half = 0; half < halves; half++) places[half] = find_scales(args.problem, tile, half * kTileLines);
-        },
+        args, shared, [&](const Tile& tile) { places = find_scales<halves>(args.problem, tile); },
         [&](uint32_t at, int32_t step) {
-#pragma unroll
-            for (int half = 0; half < halves; half++) {
-                if (args.shifted)
-                    copy_shifted_scales<kind>(args.problem, places[half], step, shared.scales[at][half].words);
-                else
-                    copy_scales<kind>(args.problem, places[half], step, shared.scales[at][half].words);
-            }
+            if (args.shifted)
+                copy_shifted_scales<kind>(args.problem, places, step, shared.scales[at]);
+            else
+                copy_scales<kind>(args.problem, places, step, shared.scales[at]);
             arrive_after_copies(shared.full[at]);
         });
 }

@@ -117,7 +117,7 @@ struct ScaledConsumer {
             const uint8_t* const from = shared.stages[ring.at()].codes[half] + place.codes;
 #pragma unroll
             for (int l = 0; l < 2; l++) own.codes[half][l] = *reinterpret_cast<const uint4*>(from + l * 8 * kLineBytes);
-            special |= own.scales[half].load(shared.scales[ring.at()][half].words, place.line, int32_t(blocks), args.shifted,
+            special |= own.scales[half].load(shared.scales[ring.at()][half], place.line, int32_t(blocks), args.shifted,
                                              place.shifts);
         }
         own.special = __any_sync(kAllLanes, special);

@@ -6,6 +6,8 @@
 //
 // Tiles come in the order of bf16_tiles.cuh. The CTAs of a cluster have the same tile, and blocks of it in equal shares.
 #pragma once
+#include <type_traits>
+
 #include "cuda/sm90/bf16_exchange.cuh"
 #include "cuda/sm90/line_scales.cuh"
 #include "cuda/sm90/ring.cuh"
@@ -50,15 +52,9 @@ struct Stage {
     uint8_t codes[halves][kTileLines * kLineBytes];
 };
 
-// Holds the scales of a stage: those of 128 codes come with a block's first step, those of blocks in words of four.
+// The scales of 128 lines in a stage: those of 128 codes come with a block's first step, those of blocks in words of four.
 template <Weights kind>
-struct StageScales {
-    ScalesOfLines<kind> words;
-};
-template <>
-struct StageScales<Weights::Bits8> {
-    float of_block[kTileLines];
-};
+using StageScales = std::conditional_t<kind == Weights::Bits8, float[kTileLines], ScalesOfLines<kind>>;
 
 // Holds what a CTA gets from all CTAs of its cluster: its pieces in order, and of each those of all.
 template <int tokens>

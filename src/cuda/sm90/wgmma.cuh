@@ -98,13 +98,6 @@ __device__ __forceinline__ void wait_products(float (&d)[count]) {
     hold_accumulators(d);
 }
 
-// Returns the first accumulators of some, those of so many columns. (Where a member function casts its own, the compiler keeps
-// them in memory.)
-template <int columns, int count>
-__device__ __forceinline__ float (&first_columns(float (&sums)[count]))[columns / 2] {
-    return reinterpret_cast<float(&)[columns / 2]>(sums);
-}
-
 // d = A * B^T over 32 E4M3 codes of the contraction, plus d where `adds`. Sums of FP8 products keep about 14 bits.
 __device__ __forceinline__ void multiply_e4m3(float (&d)[kAccumulators], TileDescriptor a, TileDescriptor b, bool adds) {
     asm volatile(
