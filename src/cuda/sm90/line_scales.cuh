@@ -30,17 +30,16 @@ struct ScalePlaces {
 };
 
 // Copies the scales of a step, words of four, whose first lie at multiples of 4 bytes. Lines behind the last count as the
-// last, since nobody stores their sums; words behind the last of a line stay as they are.
-template <Weights kind, int halves>
+// last, since nobody stores their sums; words behind the last of a line stay as they are, if this may be a `last` step.
+template <Weights kind, bool last, int halves>
 __device__ __forceinline__ void copy_scales(const GemmProblem& p, const ScalePlaces<halves>& places, int32_t step,
                                             ScalesOfLines<kind>* to) {
     constexpr int codes_of_word = kScaledCodes / kScaleWords<kind>;
     const uint32_t lane = read_thread() % 32;
+    const uint8_t* from = places.of_matrix + scale_in_line(p.b.layout, uint32_t(step * kScaledCodes));
 #pragma unroll
-    for (int word = 0; word < kScaleWords<kind>; word++) {
-        const uint32_t code = uint32_t(step * kScaledCodes + word * codes_of_word);
-        if (code >= p.k) return;
-        const uint8_t* const from = places.of_matrix + scale_in_line(p.b.layout, code);
+    for (int word = 0; word < kScaleWords<kind>; word++, from += p.b.layout.swizzled ? kSwizzleBytes : 4) {
+        if (last && step * kScaledCodes + word * codes_of_word >= p.k) return;
 #pragma unroll
         for (int i = 0; i < places.kCount; i++)
             copy_word(&to[i / 4][word][lane + 32 * (i % 4)], reinterpret_cast<const uint32_t*>(from + places.of_line[i]));
@@ -48,8 +47,8 @@ __device__ __forceinline__ void copy_scales(const GemmProblem& p, const ScalePla
 }
 
 // Copies the words that the scales of a step lie in, where lines begin anywhere: as many, and one more, which the last step
-// leaves out where no scale reaches into it. Who reads them moves them to their place.
-template <Weights kind, int halves>
+// leaves out where no scale reaches into it, if there may be a `last`. Who reads them moves them to their place.
+template <Weights kind, bool last, int halves>
 __device__ __forceinline__ void copy_shifted_scales(const GemmProblem& p, const ScalePlaces<halves>& places, int32_t step,
                                                     ScalesOfLines<kind>* to) {
     constexpr int32_t of_step = 4 * kScaleWords<kind>;
@@ -65,15 +64,15 @@ __device__ __forceinline__ void copy_shifted_scales(const GemmProblem& p, const 
         copy_word(&to[i / 4][word][lane + 32 * (i % 4)], reinterpret_cast<const uint32_t*>(from + (of_line(i) & ~3u)) + word);
     };
 #pragma unroll
-    for (int i = 0; i < places.kCount && left > of_step; i++)
+    for (int i = 0; i < places.kCount && (!last || left > of_step); i++)
 #pragma unroll
         for (int word = 0; word <= kScaleWords<kind>; word++) copy(i, word);
-    if (left > of_step) return;
+    if constexpr (last)
 #pragma unroll
-    for (int i = 0; i < places.kCount; i++)
+        for (int i = 0; i < places.kCount && left <= of_step; i++)
 #pragma unroll
-        for (int word = 0; word <= kScaleWords<kind>; word++)
-            if (4 * word < int32_t(of_line(i) % 4) + left) copy(i, word);
+            for (int word = 0; word <= kScaleWords<kind>; word++)
+                if (4 * word < int32_t(of_line(i) % 4) + left) copy(i, word);
 }
 
 // Returns where the scales of a line of the tile begin, counted from those of the matrix.
@@ -90,6 +89,28 @@ __device__ __forceinline__ ScalePlaces<halves> find_scales(const GemmProblem& p,
     for (int i = 0; i < places.kCount; i++)
         places.of_line[i] = before + scales_of_line(p, tile, read_thread() % 32 + 32 * i);
     return places;
+}
+
+// Stores the scales of the last step of a tile, of which some blocks may not exist, as copies would. Theirs become those of finite
+// numbers, since the codes there are zeros.
+template <Weights kind, int halves>
+__device__ __forceinline__ void store_last_scales(const GemmProblem& p, const bf16::Tile& tile, bool shifted, int32_t step,
+                                                  ScalesOfLines<kind>* to) {
+    constexpr uint32_t none = kind == Weights::Nvfp4 ? 0 : 0x7F7F7F7Fu;
+    const int32_t first = step * 4 * kScaleWords<kind>, left = int32_t(p.b.layout.columns) - first;
+#pragma unroll 1
+    for (uint32_t line = read_thread() % 32; line < halves * kScaledLines; line += 32) {
+        const uint8_t* const of_line = matrix_scales(p.b, tile.group) + scales_of_line(p, tile, line);
+        const int32_t before = shifted ? int32_t(reinterpret_cast<uintptr_t>(of_line) % 4) : 0;
+#pragma unroll 1
+        for (int32_t word = 0; word < kScaleWords<kind> + shifted; word++) {
+            const uint32_t code = uint32_t(first + 4 * word) * (kScaledCodes / (4 * kScaleWords<kind>));
+            const int64_t at = shifted ? first + 4 * word - before : scale_in_line(p.b.layout, code);
+            const uint32_t exist = first_bytes(max(min(before + left - 4 * word, 4), 0));
+            const uint32_t four = exist ? *reinterpret_cast<const uint32_t*>(of_line + at) : 0;
+            to[line / kScaledLines][word][line % kScaledLines] = (four & exist) | (none & ~exist);
+        }
+    }
 }
 
 // Returns how far into their words the scales of a thread's lines, `line` of the tile and 8 further, begin: 8 bits each.

@@ -89,9 +89,9 @@ __device__ __forceinline__ void load_scales(const Arguments& args, Shared<kind, 
     const ScalePlaces<> places = find_scales(args.problem, shared.tile);
     each_step(args, shared, [&](Stage<kind, tokens>& to, Barrier& full, int32_t step) {
         if (args.shifted)
-            copy_shifted_scales<kind>(args.problem, places, step, &to.scales);
+            copy_shifted_scales<kind, true>(args.problem, places, step, &to.scales);
         else
-            copy_scales<kind>(args.problem, places, step, &to.scales);
+            copy_scales<kind, true>(args.problem, places, step, &to.scales);
         arrive_after_copies(full);
     });
 }

@@ -91,19 +91,30 @@ __device__ __forceinline__ void load_scales(const Arguments& args, Shared<Weight
         });
 }
 
-// Loads scales of blocks, one warp.
+// Loads scales of blocks, one warp. Those of a line's last step are stored apart.
 template <Weights kind, int tokens, int halves>
 __device__ __forceinline__ void load_scales(const Arguments& args, Shared<kind, tokens, halves>& shared) {
-    ScalePlaces<halves> places;
-    each_step(
-        args, shared, [&](const Tile& tile) { places = find_scales<halves>(args.problem, tile); },
-        [&](uint32_t at, int32_t step) {
+    const GemmProblem& p = args.problem;
+    const Steps steps = blocks_of_cta(args);
+    const bool has_last = int64_t(steps.first + steps.count) * kScaledCodes >= p.k;
+    Ring<Shared<kind, tokens, halves>::kStages> ring;
+    each_tile<true>(shared, shared.tile_full, [&](const Tile& tile) {
+        const ScalePlaces<halves> places = find_scales<halves>(p, tile);
+#pragma unroll 1
+        for (int32_t step = steps.first; step < steps.first + steps.count - has_last; step++, ring.next()) {
+            wait(shared.free[ring.at()], ring.parity() ^ 1);
             if (args.shifted)
-                copy_shifted_scales<kind>(args.problem, places, step, shared.scales[at]);
+                copy_shifted_scales<kind, false>(p, places, step, shared.scales[ring.at()]);
             else
-                copy_scales<kind>(args.problem, places, step, shared.scales[at]);
-            arrive_after_copies(shared.full[at]);
-        });
+                copy_scales<kind, false>(p, places, step, shared.scales[ring.at()]);
+            arrive_after_copies(shared.full[ring.at()]);
+        }
+        if (!has_last) return;
+        wait(shared.free[ring.at()], ring.parity() ^ 1);
+        store_last_scales<kind, halves>(p, tile, args.shifted, steps.first + steps.count - 1, shared.scales[ring.at()]);
+        arrive(shared.full[ring.at()]);
+        ring.next();
+    });
 }
 
 // Gives the last tile of a group all rows of D that pad the group: more than a tile has, where tiles are small.

@@ -12,31 +12,38 @@
 
 namespace mxq::cuda::sm90::weights {
 
+// Says which lines of each 128 a thread has: where their codes lie in those of a stage, where the words of scales of its quarter
+// of them, by how many bits these begin behind the first bit of their words (8 bits for either line), and the quarter's bytes.
+struct Place {
+    uint32_t codes, scales, shifts, bytes;
+};
+
+template <Weights kind>
+__device__ __forceinline__ Place place_of_thread(const Arguments& args, const Tile& tile) {
+    constexpr bool nvfp4 = kind == Weights::Nvfp4;
+    const uint32_t line = bf16::consumer_warp() * kWarpLines + read_thread() % 32 / 4, q = read_thread() % 4;
+    const uint32_t word = nvfp4 ? q / 2 : 0, bytes = nvfp4 ? 0x4440 | (q % 2 * 2) : 0x4440 | q;
+    return {place_in_lines<kLineBytes>(line, q), word * kScaledLines + line,
+            args.shifted ? shifts_of_lines(args.problem, tile, line) : 0, bytes};
+}
+
 // Holds the scales of a thread's two lines in a step, those of its quarter of the codes: a byte each, or of NVFP4 two.
 template <Weights kind>
 struct QuarterScales {
-    static constexpr int kCount = kind == Weights::Nvfp4 ? 2 : 1, kCodes = 32 / kCount;
+    static constexpr int kCount = kind == Weights::Nvfp4 ? 2 : 1;
     uint32_t bytes[2][kCount];
 
-    // Scales of blocks that do not exist become those of finite numbers, since the codes there are zeros. `shifts`: by how many
-    // bits the scales of either line begin behind the first bit of their words, 8 bits each. Returns whether one factor might not
-    // serve some scale of the step, of those that a warp's thread looks at for its lines.
-    __device__ __forceinline__ bool load(const ScalesOfLines<kind>& from, uint32_t line, int32_t blocks, bool shifted, uint32_t shifts) {
-        constexpr uint32_t none = kind == Weights::Nvfp4 ? 0 : 0x7F7F7F7Fu;
-        const uint32_t q = read_thread() % 4, word = kind == Weights::Nvfp4 ? q / 2 : 0;
+    // Returns whether one factor might not serve some scale of the step, of those that a warp's thread looks at for its lines.
+    __device__ __forceinline__ bool load(const ScalesOfLines<kind>& of, const Place& place, bool shifted) {
+        const uint32_t* const from = &of[0][0] + place.scales;
         uint32_t marks = 0;
 #pragma unroll
         for (int l = 0; l < 2; l++) {
-            uint32_t four = from[word][line + 8 * l];
-            if (shifted) four = __funnelshift_r(four, from[word + 1][line + 8 * l], shifts >> 8 * l);
-            if (blocks < 4 * kScaleWords<kind>) {
-                const uint32_t mask = first_bytes(max(min(blocks - int32_t(4 * word), 4), 0));
-                four = (four & mask) | (none & ~mask);
-            }
+            uint32_t four = from[8 * l];
+            if (shifted) four = __funnelshift_r(four, from[kScaledLines + 8 * l], place.shifts >> 8 * l);
             marks |= kind == Weights::Nvfp4 ? (four & 0x7F7F7F7Fu) + (0x80u - E4M3::nan_code) * 0x01010101u : four;
 #pragma unroll
-            for (int i = 0; i < kCount; i++)
-                bytes[l][i] = permute_bytes(four, 0, 0x4440 | (kind == Weights::Nvfp4 ? q % 2 * 2 + i : q));
+            for (int i = 0; i < kCount; i++) bytes[l][i] = permute_bytes(four, 0, place.bytes + i);
         }
         return marks & 0x80808080u;
     }
@@ -49,10 +56,6 @@ struct ScaledConsumer {
     using Block = Shared<kind, tokens, halves>;
     using Step = Stage<kind, tokens, halves>;
     using Operands = uint32_t[kTurnWords * 2][4];
-    // Says which lines of each 128 a thread has, where their codes lie in those of a stage, and how their scales in words.
-    struct Place {
-        uint32_t line, codes, shifts;
-    };
     // Holds what a thread has of a step: 32 codes of two lines of each 128.
     struct StepOfThread {
         uint4 codes[halves][2];
@@ -106,48 +109,37 @@ struct ScaledConsumer {
         }
         commit_products();
     }
-    // Waits for the next stage, and reads what the thread needs of it; `codes` are left of the contraction. Line 8 further on has
-    // the same swizzle.
-    __device__ __forceinline__ void begin_step(const Place& place, int32_t codes, StepOfThread& own) {
-        wait(shared.full[ring.at()], ring.parity());
-        const uint32_t blocks = uint32_t(codes + QuarterScales<kind>::kCodes - 1) / QuarterScales<kind>::kCodes;
+    // Waits for the next stage, and reads what the thread needs of it. Line 8 further on has the same swizzle.
+    __device__ __forceinline__ void begin_step(const Ring<Block::kStages>& at, const Place& place, StepOfThread& own) const {
+        wait(shared.full[at.at()], at.parity());
         bool special = false;
 #pragma unroll
         for (int half = 0; half < halves; half++) {
-            const uint8_t* const from = shared.stages[ring.at()].codes[half] + place.codes;
+            const uint8_t* const from = shared.stages[at.at()].codes[half] + place.codes;
 #pragma unroll
             for (int l = 0; l < 2; l++) own.codes[half][l] = *reinterpret_cast<const uint4*>(from + l * 8 * kLineBytes);
-            special |= own.scales[half].load(shared.scales[ring.at()][half], place.line, int32_t(blocks), args.shifted,
-                                             place.shifts);
+            special |= own.scales[half].load(shared.scales[at.at()][half], place, args.shifted);
         }
         own.special = __any_sync(kAllLanes, special);
-    }
-    // Lines 128 apart begin alike in words of scales.
-    __device__ __forceinline__ Place place_of_thread(const Tile& tile) const {
-        const uint32_t line = bf16::consumer_warp() * kWarpLines + read_thread() % 32 / 4;
-        return {line, place_in_lines<kLineBytes>(line, read_thread() % 4),
-                args.shifted ? shifts_of_lines(args.problem, tile, line) : 0};
     }
     // Multiplies the CTA's part of the contraction. Each turn is decoded while the one before is multiplied; of a step, the last
     // turn is multiplied while the first of the next is decoded, and no product is on its way as the loop goes round.
     template <int columns>
     __device__ __forceinline__ void multiply_steps(const Tile& tile) {
-        const Steps steps = blocks_of_cta(args);
-        const Place place = place_of_thread(tile);
-        int32_t codes = int32_t(args.problem.k) - steps.first * kScaledCodes;
+        const Place place = place_of_thread<kind>(args, tile);
+        Ring<Block::kStages> at = ring;
         Operands operands[2];
         StepOfThread own;
         float sums[halves][columns / 2];
 #pragma unroll
         for (auto& of_half : sums)
             for (float& sum : of_half) sum = 0;
-        begin_step(place, codes, own);
+        begin_step(at, place, own);
         decode_turn(own, 0, operands[0]);
 #pragma unroll 1
-        for (int32_t left = steps.count; left > 0; left--) {
-            const uint32_t stage = uint32_t(uniform(int32_t(ring.at())));  // so that descriptors are, too
-            ring.next();
-            codes -= kScaledCodes;
+        for (int32_t left = blocks_of_cta(args).count; left > 0; left--) {
+            const uint32_t stage = uint32_t(uniform(int32_t(at.at())));  // so that descriptors are, too
+            at.next();
 #pragma unroll
             for (auto& of_half : sums) hold_accumulators(of_half);
 #pragma unroll
@@ -157,7 +149,7 @@ struct ScaledConsumer {
                 if (turn + 1 < kTurns) decode_turn(own, turn + 1, operands[(turn + 1) % 2]);
             }
             if (left > 1) {
-                begin_step(place, codes, own);
+                begin_step(at, place, own);
                 decode_turn(own, 0, operands[0]);
             }
             wait_products_before<0>();
@@ -166,6 +158,7 @@ struct ScaledConsumer {
             __syncwarp();
             if (read_thread() % 32 == 0) arrive(shared.free[stage]);
         }
+        ring = at;
 #pragma unroll
         for (int half = 0; half < halves; half++)
 #pragma unroll
