@@ -165,8 +165,11 @@ struct ScaledConsumer {
             for (int i = 0; i < columns / 2; i++) totals[half][i] = sums[half][i];
     }
     __device__ __forceinline__ void multiply_tile(const Tile& tile) {
+        constexpr int three_quarters = tokens > kLeastTokens ? tokens / 4 * 3 : tokens;  // products have 8, 16, 24, ... columns
         if (args.parts == 1 && tile.rows <= tokens / 2)
             multiply_steps<tokens / 2>(tile);
+        else if (three_quarters < tokens && args.parts == 1 && tile.rows <= three_quarters)
+            multiply_steps<three_quarters>(tile);
         else
             multiply_steps<tokens>(tile);
         if (args.parts == 2)
