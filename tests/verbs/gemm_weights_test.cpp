@@ -45,6 +45,7 @@ Product draw_fp4_product(cases::Random& random, const std::vector<oracle::Spec>&
     const int64_t depths[] = {32, 64, 128, 160, 256, 288, 512, 800, 1024, 2080};
     Product p = draw_product(random, activations, weights);
     p.k = depths[random.below(10)];
+    if (!is_plain(p.a)) p.b = weights.front();  // MX goes with MX alone
     const int64_t block = testing::is_nvfp4(p.b) ? 16 : 32;
     p.swizzled = p.n * (p.k / block) % 4 != 0 || random.below(2);
     return p;
@@ -121,7 +122,7 @@ MXQ_EACH_DEVICE("weights: FP4 weights with scales of blocks keep the bound of ex
     if (!testing::Machine(device).is_hopper()) MXQ_SKIP("needs a device of compute capability 9.0");
     const oracle::Spec mxfp4 = testing::spec_of(MXQ_FORMAT_MXFP4, MXQ_SCALING_1X32), nvfp4 = testing::spec_of(MXQ_FORMAT_NVFP4, MXQ_SCALING_1X16),
                        mxfp8 = testing::spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X32);
-    check_products(device, 240, 63000, {plain, plain, plain_spec(MXQ_FORMAT_F16), mxfp8}, {mxfp4, nvfp4}, MXQ_BOUND_EXACT_PRODUCTS,
+    check_products(device, 160, 63000, {plain, plain, plain_spec(MXQ_FORMAT_F16), mxfp8}, {mxfp4, nvfp4}, MXQ_BOUND_EXACT_PRODUCTS,
                    draw_fp4_product);
 }
 
@@ -130,8 +131,8 @@ MXQ_EACH_DEVICE("weights: many tiles of FP4 weights") {
     if (!testing::Machine(device).is_hopper()) MXQ_SKIP("needs a device of compute capability 9.0");
     const oracle::Spec mxfp4 = testing::spec_of(MXQ_FORMAT_MXFP4, MXQ_SCALING_1X32), nvfp4 = testing::spec_of(MXQ_FORMAT_NVFP4, MXQ_SCALING_1X16);
     for (const oracle::Spec& weights : {mxfp4, nvfp4})
-        for (int64_t m : {40, 100, 300})
-            for (int64_t n : {600, 776, 900})
+        for (int64_t m : {40, 150})
+            for (int64_t n : {600, 900})
                 for (int64_t groups : {0, 6}) {
                     cases::Random random(static_cast<uint64_t>(64000 + m + n + groups));
                     const Product p{plain, weights, groups, m, n, 288, MXQ_FORMAT_BF16, false, 3, groups != 0};
