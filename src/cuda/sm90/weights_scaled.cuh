@@ -51,8 +51,9 @@ struct QuarterScales {
 
 template <Weights kind, int tokens, int halves>
 struct ScaledConsumer {
-    // Words of eight codes of a turn; more leave no registers for the sums of 64 tokens where two CTAs share an SM.
-    static constexpr int kTurnWords = tokens == kSomeTokens && halves == 1 ? 1 : 2, kTurns = 4 / kTurnWords * halves;
+    // Words of eight codes of a turn. Two CTAs of an SM have registers for two words of MXFP4 beside the sums of 32 tokens.
+    static constexpr bool kShort = Shared<kind, tokens, halves>::kCtas == 2 && (kind == Weights::Nvfp4 || tokens == kSomeTokens);
+    static constexpr int kTurnWords = kShort ? 1 : 2, kTurns = 4 / kTurnWords * halves;
     using Block = Shared<kind, tokens, halves>;
     using Step = Stage<kind, tokens, halves>;
     using Operands = uint32_t[kTurnWords * 2][4];
@@ -88,13 +89,11 @@ struct ScaledConsumer {
     // Decodes a turn: some words of the lines of 128, then the same words of the other 128.
     __device__ __forceinline__ void decode_turn(const StepOfThread& own, int turn, Operands& operands) const {
         const int half = turn % halves, first = turn / halves * kTurnWords;
-        if (own.special) {
 #pragma unroll
-            for (int i = 0; i < kTurnWords; i++) decode<true>(own.codes[half], own.scales[half], first + i, &operands[2 * i]);
-        } else {
+        for (int i = 0; i < kTurnWords; i++) decode<false>(own.codes[half], own.scales[half], first + i, &operands[2 * i]);
+        if (!own.special) return;
 #pragma unroll
-            for (int i = 0; i < kTurnWords; i++) decode<false>(own.codes[half], own.scales[half], first + i, &operands[2 * i]);
-        }
+        for (int i = 0; i < kTurnWords; i++) decode<true>(own.codes[half], own.scales[half], first + i, &operands[2 * i]);
     }
     template <int count>
     __device__ __forceinline__ void multiply_turn(float (&sums)[count], const Step& step, int turn,
@@ -109,16 +108,16 @@ struct ScaledConsumer {
         }
         commit_products();
     }
-    // Waits for the next stage, and reads what the thread needs of it. Line 8 further on has the same swizzle.
-    __device__ __forceinline__ void begin_step(const Ring<Block::kStages>& at, const Place& place, StepOfThread& own) const {
-        wait(shared.full[at.at()], at.parity());
+    // Waits for a stage, and reads what the thread needs of it. Line 8 further on has the same swizzle.
+    __device__ __forceinline__ void begin_step(uint32_t stage, uint32_t parity, const Place& place, StepOfThread& own) const {
+        wait(shared.full[stage], parity);
         bool special = false;
 #pragma unroll
         for (int half = 0; half < halves; half++) {
-            const uint8_t* const from = shared.stages[at.at()].codes[half] + place.codes;
+            const uint8_t* const from = shared.stages[stage].codes[half] + place.codes;
 #pragma unroll
             for (int l = 0; l < 2; l++) own.codes[half][l] = *reinterpret_cast<const uint4*>(from + l * 8 * kLineBytes);
-            special |= own.scales[half].load(shared.scales[at.at()][half], place, args.shifted);
+            special |= own.scales[half].load(shared.scales[stage][half], place, args.shifted);
         }
         own.special = __any_sync(kAllLanes, special);
     }
@@ -127,19 +126,19 @@ struct ScaledConsumer {
     template <int columns>
     __device__ __forceinline__ void multiply_steps(const Tile& tile) {
         const Place place = place_of_thread<kind>(args, tile);
-        Ring<Block::kStages> at = ring;
+        uint32_t next = ring.at(), parity = ring.parity();  // a stage
         Operands operands[2];
         StepOfThread own;
         float sums[halves][columns / 2];
 #pragma unroll
         for (auto& of_half : sums)
             for (float& sum : of_half) sum = 0;
-        begin_step(at, place, own);
+        begin_step(next, parity, place, own);
         decode_turn(own, 0, operands[0]);
 #pragma unroll 1
         for (int32_t left = blocks_of_cta(args).count; left > 0; left--) {
-            const uint32_t stage = uint32_t(uniform(int32_t(at.at())));  // so that descriptors are, too
-            at.next();
+            const uint32_t stage = uint32_t(uniform(int32_t(next)));  // so that descriptors are, too
+            if (++next == Block::kStages) next = 0, parity ^= 1;
 #pragma unroll
             for (auto& of_half : sums) hold_accumulators(of_half);
 #pragma unroll
@@ -149,16 +148,16 @@ struct ScaledConsumer {
                 if (turn + 1 < kTurns) decode_turn(own, turn + 1, operands[(turn + 1) % 2]);
             }
             if (left > 1) {
-                begin_step(at, place, own);
+                begin_step(next, parity, place, own);
                 decode_turn(own, 0, operands[0]);
             }
             wait_products_before<0>();
 #pragma unroll
             for (auto& of_half : sums) hold_accumulators(of_half);
             __syncwarp();
-            if (read_thread() % 32 == 0) arrive(shared.free[stage]);
+            if (elect_lane()) arrive(shared.free[stage]);
         }
-        ring = at;
+        ring.bits = next + 8 * parity;
 #pragma unroll
         for (int half = 0; half < halves; half++)
 #pragma unroll
