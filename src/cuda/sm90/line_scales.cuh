@@ -20,8 +20,8 @@ constexpr int kScaleWords = kind == Weights::Nvfp4 ? 2 : 1;
 template <Weights kind>
 using ScalesOfLines = uint32_t[kScaleWords<kind> + 1][kScaledLines];
 
-// Says where scales lie, for the lanes of a warp: those of every 32nd line from the lane's own on, counted from the word that the
-// matrix's first lies in. Halves are 128 lines.
+// Says where scales lie, for the lanes of a warp: those of every 32nd line from the lane's own on, counted from the word
+// that the matrix's first lies in. Halves are 128 lines.
 template <int halves = 1>
 struct ScalePlaces {
     static constexpr int kCount = halves * kScaledLines / 32;
@@ -61,7 +61,8 @@ __device__ __forceinline__ void copy_shifted_scales(const GemmProblem& p, const 
         return at;
     };
     const auto copy = [&](int i, int word) {
-        copy_word(&to[i / 4][word][lane + 32 * (i % 4)], reinterpret_cast<const uint32_t*>(from + (of_line(i) & ~3u)) + word);
+        copy_word(&to[i / 4][word][lane + 32 * (i % 4)],
+                  reinterpret_cast<const uint32_t*>(from + (of_line(i) & ~3u)) + word);
     };
 #pragma unroll
     for (int i = 0; i < places.kCount && (!last || left > of_step); i++)
@@ -91,8 +92,8 @@ __device__ __forceinline__ ScalePlaces<halves> find_scales(const GemmProblem& p,
     return places;
 }
 
-// Stores the scales of the last step of a tile, of which some blocks may not exist, as copies would. Theirs become those of finite
-// numbers, since the codes there are zeros.
+// Stores the scales of the last step of a tile, of which some blocks may not exist, as copies would. Theirs become those of
+// finite numbers, since the codes there are zeros.
 template <Weights kind, int halves>
 __device__ __forceinline__ void store_last_scales(const GemmProblem& p, const bf16::Tile& tile, bool shifted, int32_t step,
                                                   ScalesOfLines<kind>* to) {
@@ -118,7 +119,8 @@ __device__ __forceinline__ uint32_t shifts_of_lines(const GemmProblem& p, const 
     uint32_t shifts = 0;
 #pragma unroll
     for (int l = 0; l < 2; l++) {
-        const uint32_t at = uint32_t(reinterpret_cast<uintptr_t>(matrix_scales(p.b, tile.group))) + scales_of_line(p, tile, line + 8 * l);
+        const uint32_t at =
+            uint32_t(reinterpret_cast<uintptr_t>(matrix_scales(p.b, tile.group))) + scales_of_line(p, tile, line + 8 * l);
         shifts |= at % 4 * 8 << 8 * l;
     }
     return shifts;
@@ -130,10 +132,10 @@ struct StepScales {
     static constexpr int kCodes = kind == Weights::Nvfp4 ? kNvBlock : kMxBlock;  // of a scale
     uint32_t words[2][kScaleWords<kind>];
 
-    // Scales of blocks that do not exist become those of finite numbers, since the codes there are zeros. `shifts`: by how many
-    // bits the scales of either line begin behind the first bit of their words, 8 bits each.
-    __device__ __forceinline__ void load(const ScalesOfLines<kind>& from, uint32_t line, bool exist, int32_t blocks, bool shifted,
-                                         uint32_t shifts) {
+    // Scales of blocks that do not exist become those of finite numbers, since the codes there are zeros. `shifts`: by how
+    // many bits the scales of either line begin behind the first bit of their words, 8 bits each.
+    __device__ __forceinline__ void load(const ScalesOfLines<kind>& from, uint32_t line, bool exist, int32_t blocks,
+                                         bool shifted, uint32_t shifts) {
         constexpr uint32_t none = kind == Weights::Nvfp4 ? 0 : 0x7F7F7F7Fu;
 #pragma unroll
         for (int l = 0; l < 2; l++)
@@ -172,20 +174,24 @@ struct StepScales {
 
 // ---- On the host ---------------------------------------------------------------------------------------------------------
 
-// Returns why scales cannot be copied by words of four, which lines of compact ones may begin anywhere in, but no word is copied
-// that has bytes of others' memory. Where a line's lie in those of a matrix is counted in 32 bits.
+// Returns why scales cannot be copied by words of four, which lines of compact ones may begin anywhere in, but no word is
+// copied that has bytes of others' memory. Where a line's lie in those of a matrix is counted in 32 bits.
 inline Reason needs_words_of_scales(const GemmOperand& b) {
     if (!is_block_scaled(b)) return {};
     const int64_t last_row = (b.lines - 1) / b.layout.tile_rows;
     const int64_t bytes = b.layout.swizzled ? (last_row / kSwizzleRows + 1) * b.layout.tile_row_scales()
                                             : last_row * b.layout.line_stride + b.layout.columns;
     if (bytes >= int64_t(1) << 32)
-        return [bytes] { return format_text("needs less than 2^32 bytes of b's scales a matrix, found %lld", (long long)bytes); };
-    if (b.layout.has_adjacent_fours() && reinterpret_cast<uintptr_t>(b.scales) % 4 == 0 && (b.layout.swizzled || bytes % 4 == 0))
+        return [bytes] {
+            return format_text("needs less than 2^32 bytes of b's scales a matrix, found %lld", (long long)bytes);
+        };
+    if (b.layout.has_adjacent_fours() && reinterpret_cast<uintptr_t>(b.scales) % 4 == 0 &&
+        (b.layout.swizzled || bytes % 4 == 0))
         return {};
     return [at = b.scales, block = b.layout.block] {
         return format_text(
-            "needs b's scales swizzled or one for each block of a line, in whole words at a multiple of 4 bytes, found one for "
+            "needs b's scales swizzled or one for each block of a line, in whole words at a multiple of 4 bytes, found one "
+            "for "
             "%d codes, the first at %p",
             block, static_cast<const void*>(at));
     };

@@ -64,8 +64,8 @@ struct BlocksConsumer {
     }
     // Multiplies a turn of a stage that is full. Operands of the turn before the last are free then.
     template <int count>
-    __device__ __forceinline__ void multiply_turn(float (&part)[count], const Stage<Weights::Bits8, tokens, 1>& stage, int turn,
-                                                  Operands& operands) {
+    __device__ __forceinline__ void multiply_turn(float (&part)[count], const Stage<Weights::Bits8, tokens, 1>& stage,
+                                                  int turn, Operands& operands) {
         decode(uint32_t(__cvta_generic_to_shared(stage.codes[0])) + place, turn % kStepTurns, operands);
         const TileDescriptor described = describe_tile(stage.boxes[0]);
         order_products();
@@ -102,8 +102,7 @@ struct BlocksConsumer {
         __syncwarp();
         for (uint32_t stage : stages) release(stage);
 #pragma unroll
-        for (int i = 0; i < columns / 2; i++)
-            totals[i] = __fmaf_rn(part[i], of_lines[i / 2 % 2], totals[i]);
+        for (int i = 0; i < columns / 2; i++) totals[i] = __fmaf_rn(part[i], of_lines[i / 2 % 2], totals[i]);
     }
     template <int columns>
     __device__ __forceinline__ void multiply_blocks() {

@@ -9,8 +9,8 @@ namespace mxq::cuda::sm90::weights {
 // Brings a piece, 16 lines by 32 tokens, to D; `line` and `token` are the first. Its sums come by way of shared memory
 // (put_turn), since registers are short while other sums wait in them.
 template <Weights kind>
-__device__ __noinline__ void write_piece(const Arguments& args, const Tile& tile, int32_t line, int token,
-                                                uint32_t repair, uint8_t* out) {
+__device__ __noinline__ void write_piece(const Arguments& args, const Tile& tile, int32_t line, int token, uint32_t repair,
+                                         uint8_t* out) {
     float sums[bf16::kTurnSums];
     bf16::take_turn(reinterpret_cast<const float*>(out), sums);
 #pragma unroll
@@ -22,8 +22,8 @@ __device__ __noinline__ void write_piece(const Arguments& args, const Tile& tile
 
 // Writes 16 lines, from `line` on, of a tile that this CTA has alone.
 template <Weights kind, int tokens>
-__device__ __forceinline__ void write_own_lines(const Arguments& args, const Tile& tile, int32_t line, const float (&sums)[tokens / 2],
-                                                uint32_t repair, bf16::OutOfWarps& outs) {
+__device__ __forceinline__ void write_own_lines(const Arguments& args, const Tile& tile, int32_t line,
+                                                const float (&sums)[tokens / 2], uint32_t repair, bf16::OutOfWarps& outs) {
     if (line >= args.problem.n) return;
 #pragma unroll
     for (int first = 0; first < tokens; first += bf16::kOutTokens) {
@@ -62,12 +62,11 @@ __device__ __forceinline__ void send_pieces(Exchange<tokens>& exchange, const Ti
     }
 }
 
-// Writes a tile that the cluster shares. Its consumers all call it when their last products are complete. `exchange` lies where
-// the stages were.
+// Writes a tile that the cluster shares. Its consumers all call it when their last products are complete. `exchange` lies
+// where the stages were.
 template <Weights kind, int tokens>
 __device__ __forceinline__ void write_shared_tile(const Arguments& args, Exchange<tokens>& exchange, const Tile& tile,
-                                                  const float (&sums)[tokens / 2], uint32_t repair,
-                                                  bf16::OutOfWarps& outs) {
+                                                  const float (&sums)[tokens / 2], uint32_t repair, bf16::OutOfWarps& outs) {
     using Pieces = Exchange<tokens>;
     const uint32_t sharing = args.sharing, own = block_of_cluster();
     sync_cluster_readers();

@@ -7,8 +7,8 @@
 
 namespace mxq::cuda::sm90::weights {
 
-// Calls `begin(tile)` with each tile, and `load(number of the stage, step)` with each of its steps as a stage is free. A warp
-// calls it. A barrier counts as complete before its first phase, so that stages are free at first.
+// Calls `begin(tile)` with each tile, and `load(number of the stage, step)` with each of its steps as a stage is free. A
+// warp calls it. A barrier counts as complete before its first phase, so that stages are free at first.
 template <Weights kind, int tokens, int halves, class Begin, class Load>
 __device__ __forceinline__ void each_step(const Arguments& args, Shared<kind, tokens, halves>& shared, const Begin& begin,
                                           const Load& load) {
@@ -36,8 +36,8 @@ __device__ __forceinline__ void load_codes(const Arguments& args, Shared<kind, t
                 arrive_expecting(shared.full[at], sizeof(Stage<kind, tokens, halves>::codes));
 #pragma unroll
                 for (int half = 0; half < halves; half++)
-                    load_tile(shared.stages[at].codes[half], args.codes, {step * kLineBytes, line + half * kTileLines, matrix},
-                              shared.full[at]);
+                    load_tile(shared.stages[at].codes[half], args.codes,
+                              {step * kLineBytes, line + half * kTileLines, matrix}, shared.full[at]);
             }
             __syncwarp();
         });
@@ -55,15 +55,16 @@ __device__ __forceinline__ void load_tokens(const Arguments& args, Shared<kind, 
                 arrive_expecting(shared.full[at], sizeof(Stage<kind, tokens, halves>::boxes));
 #pragma unroll
                 for (int box = 0; box < kBoxes<kind>; box++)
-                    load_tile(shared.stages[at].boxes[box], args.tokens, {step * kStepNumbers<kind> + box * kBoxNumbers, token, 0},
-                              shared.full[at]);
+                    load_tile(shared.stages[at].boxes[box], args.tokens,
+                              {step * kStepNumbers<kind> + box * kBoxNumbers, token, 0}, shared.full[at]);
             }
             __syncwarp();
         });
 }
 
-// Loads scales of 128 codes, one warp, each lane those of every 32nd line from its own on. Lines behind the last count as the
-// last, since nobody stores their sums. Where they lie is computed once a tile: computed each time, it kept the consumers waiting.
+// Loads scales of 128 codes, one warp, each lane those of every 32nd line from its own on. Lines behind the last count as
+// the last, since nobody stores their sums. Where they lie is computed once a tile: computed each time, it kept the
+// consumers waiting.
 template <int tokens>
 __device__ __forceinline__ void load_scales(const Arguments& args, Shared<Weights::Bits8, tokens, 1>& shared) {
     constexpr int of_lane = kTileLines / 32;

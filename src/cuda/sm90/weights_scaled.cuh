@@ -1,19 +1,21 @@
 // The warps of weights_sm90 that decode and multiply FP4 weights with scales of 32 or 16 codes:
 //
 //     shared       128 codes of a line and their scales
-//     registers    32 of them as BF16, times their scales, a turn: decoded while the tensor cores multiply the turn before
-//     fp32         sums of the whole contraction
+//     registers    32 or 64 of them as BF16, times their scales, a turn: decoded while the tensor cores multiply the turn
+//     before fp32         sums of the whole contraction
 //
-// Each of two warpgroups has 64 of every 128 of the tile's lines and all of its tokens. Scales far above 1 need two factors: a warp that
-// meets one decodes the step in another way, and multiplies with the others of its warpgroup.
+// Each of two warpgroups has 64 of every 128 of the tile's lines and all of its tokens. A thread has a quarter of 128 codes,
+// 32 in a row, of two lines: tokens are arranged for that (weights_tokens.h). Scales far above 1 need two factors: a warp
+// that meets one decodes the step again in another way, and multiplies with the others of its warpgroup.
 #pragma once
 #include "cuda/sm90/line_codes.cuh"
 #include "cuda/sm90/weights_tiles.cuh"
 
 namespace mxq::cuda::sm90::weights {
 
-// Says which lines of each 128 a thread has: where their codes lie in those of a stage, where the words of scales of its quarter
-// of them, by how many bits these begin behind the first bit of their words (8 bits for either line), and the quarter's bytes.
+// Says which lines of each 128 a thread has: where their codes lie in those of a stage, where the words of scales of its
+// quarter of them, by how many bits these begin behind the first bit of their words (8 bits for either line), and the
+// quarter's bytes.
 struct Place {
     uint32_t codes, scales, shifts, bytes;
 };
@@ -33,7 +35,8 @@ struct QuarterScales {
     static constexpr int kCount = kind == Weights::Nvfp4 ? 2 : 1;
     uint32_t bytes[2][kCount];
 
-    // Returns whether one factor might not serve some scale of the step, of those that a warp's thread looks at for its lines.
+    // Returns whether one factor might not serve some scale of the step, of those that a warp's thread looks at for its
+    // lines.
     __device__ __forceinline__ bool load(const ScalesOfLines<kind>& of, const Place& place, bool shifted) {
         const uint32_t* const from = &of[0][0] + place.scales;
         uint32_t marks = 0;
@@ -52,7 +55,8 @@ struct QuarterScales {
 template <Weights kind, int tokens, int halves>
 struct ScaledConsumer {
     // Words of eight codes of a turn. Two CTAs of an SM have registers for two words of MXFP4 beside the sums of 32 tokens.
-    static constexpr bool kShort = Shared<kind, tokens, halves>::kCtas == 2 && (kind == Weights::Nvfp4 || tokens == kSomeTokens);
+    static constexpr bool kShort =
+        Shared<kind, tokens, halves>::kCtas == 2 && (kind == Weights::Nvfp4 || tokens == kSomeTokens);
     static constexpr int kTurnWords = kShort ? 1 : 2, kTurns = 4 / kTurnWords * halves;
     using Block = Shared<kind, tokens, halves>;
     using Step = Stage<kind, tokens, halves>;
@@ -109,7 +113,8 @@ struct ScaledConsumer {
         commit_products();
     }
     // Waits for a stage, and reads what the thread needs of it. Line 8 further on has the same swizzle.
-    __device__ __forceinline__ void begin_step(uint32_t stage, uint32_t parity, const Place& place, StepOfThread& own) const {
+    __device__ __forceinline__ void begin_step(uint32_t stage, uint32_t parity, const Place& place,
+                                               StepOfThread& own) const {
         wait(shared.full[stage], parity);
         bool special = false;
 #pragma unroll
@@ -121,8 +126,8 @@ struct ScaledConsumer {
         }
         own.special = __any_sync(kAllLanes, special);
     }
-    // Multiplies the CTA's part of the contraction. Each turn is decoded while the one before is multiplied; of a step, the last
-    // turn is multiplied while the first of the next is decoded, and no product is on its way as the loop goes round.
+    // Multiplies the CTA's part of the contraction. Each turn is decoded while the one before is multiplied; of a step, the
+    // last turn is multiplied while the first of the next is decoded, and no product is on its way as the loop goes round.
     template <int columns>
     __device__ __forceinline__ void multiply_steps(const Tile& tile) {
         const Place place = place_of_thread<kind>(args, tile);
@@ -164,7 +169,7 @@ struct ScaledConsumer {
             for (int i = 0; i < columns / 2; i++) totals[half][i] = sums[half][i];
     }
     __device__ __forceinline__ void multiply_tile(const Tile& tile) {
-        constexpr int three_quarters = tokens > kLeastTokens ? tokens / 4 * 3 : tokens;  // products have 8, 16, 24, ... columns
+        constexpr int three_quarters = tokens > kLeastTokens ? tokens / 4 * 3 : tokens;
         if (args.parts == 1 && tile.rows <= tokens / 2)
             multiply_steps<tokens / 2>(tile);
         else if (three_quarters < tokens && args.parts == 1 && tile.rows <= three_quarters)

@@ -1,15 +1,17 @@
-// weights_sm90: products of activations with weights that are decoded in registers on Hopper, dense or grouped. Weights are FP8
-// with an fp32 scale for every 128 codes, or FP4 with a scale of blocks (MXFP4, NVFP4). A is BF16, or a pass makes it so.
+// weights_sm90: products of activations with weights that are decoded in registers on Hopper, dense or grouped. Weights are
+// FP8 with an fp32 scale for every 128 codes, or FP4 with a scale of blocks (MXFP4, NVFP4). A is BF16, or a pass makes it
+// so.
 //
-// Computes the product transposed: weights are the operand that the tensor cores read from registers. A persistent CTA of 384
-// threads takes tiles of 128 rows of weights and 32, 64 or 128 tokens (weights_tiles.cuh):
+// Computes the product transposed: weights are the operand that the tensor cores read from registers. A persistent CTA of
+// 384 threads takes tiles of 128 or 256 rows of weights and 32, 64 or 128 tokens (weights_tiles.cuh):
 //
 //     warps 0..3           load codes, find tiles, load scales and tokens (weights_producer.cuh)
 //     warps 4..7, 8..11    64 rows and all tokens each: decode and multiply FP8, and promote sums by their scales
 //                          (weights_blocks.cuh), or FP4 (weights_scaled.cuh), and write D (weights_output.cuh)
 //
-// Two CTAs with tiles of up to 64 tokens run on an SM. Where tiles are few, the CTAs of a cluster split the contraction of one.
-// Reads weights once for each tile of tokens, and tokens once for each 128 rows of weights.
+// Two CTAs with tiles of up to 64 tokens run on an SM. Where tiles are few, the CTAs of a cluster split the contraction of
+// one. Reads weights once for each tile of tokens, and tokens once for each tile of weights. FP4 weights take tokens that a
+// pass has arranged (weights_tokens.h).
 #include "cuda/device.h"
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
@@ -40,12 +42,14 @@ template <int ctas>
 constexpr int kConsumerRegisters = (3 * kStartRegisters<ctas> - kProducerRegisters<ctas>) / 2 / 8 * 8;
 
 template <int tokens>
-__device__ __forceinline__ BlocksConsumer<tokens> consumer_of(const Arguments& args, Shared<Weights::Bits8, tokens, 1>& shared) {
+__device__ __forceinline__ BlocksConsumer<tokens> consumer_of(const Arguments& args,
+                                                              Shared<Weights::Bits8, tokens, 1>& shared) {
     const uint32_t line = bf16::consumer_warp() * kWarpLines + threadIdx.x % 32 / 4;
     return {args, shared, place_in_lines<kLineBytes>(line, 0) + threadIdx.x % 4 * 2, {}, {}, {}};
 }
 template <Weights kind, int tokens, int halves>
-__device__ __forceinline__ ScaledConsumer<kind, tokens, halves> consumer_of(const Arguments& args, Shared<kind, tokens, halves>& shared) {
+__device__ __forceinline__ ScaledConsumer<kind, tokens, halves> consumer_of(const Arguments& args,
+                                                                            Shared<kind, tokens, halves>& shared) {
     return {args, shared, {}, {}};
 }
 
@@ -60,13 +64,13 @@ __device__ __forceinline__ void consume(const Arguments& args, Shared<kind, toke
         consumer.multiply_tile(tile);
         const uint32_t repair = consumer.lines_to_repair();
         if (halves == 1 && args.sharing > 1)
-            write_shared_tile<kind, tokens>(args, reinterpret_cast<Exchange<tokens>&>(shared.stages), tile, consumer.totals_of(0),
-                                            repair, shared.out);
+            write_shared_tile<kind, tokens>(args, reinterpret_cast<Exchange<tokens>&>(shared.stages), tile,
+                                            consumer.totals_of(0), repair, shared.out);
         else
 #pragma unroll
             for (int half = 0; half < halves; half++)
-                write_own_lines<kind, tokens>(args, tile, bf16::first_line_of(tile) + half * kTileLines, consumer.totals_of(half),
-                                              repair, shared.out);
+                write_own_lines<kind, tokens>(args, tile, bf16::first_line_of(tile) + half * kTileLines,
+                                              consumer.totals_of(half), repair, shared.out);
         if (block_of_cluster() == 0)
 #pragma unroll 1
             for (int half = 0; half < halves; half++)
@@ -116,16 +120,18 @@ template <Weights kind, int tokens, int halves>
 constexpr KernelEntry<Key, Arguments> entry() {
     using Block = Shared<kind, tokens, halves>;
     static_assert(sizeof(Block) <= Block::kMostBytes, "what a CTA may have");
-    static_assert(halves > 1 || sizeof(Exchange<tokens>) <= sizeof(Block::stages), "what is exchanged lies where the stages were");
+    static_assert(halves > 1 || sizeof(Exchange<tokens>) <= sizeof(Block::stages),
+                  "what is exchanged lies where the stages were");
     return {{kind, tokens, halves}, weights_sm90_kernel<kind, tokens, halves>, kThreads, sizeof(Block)};
 }
 
 constexpr KernelEntry<Key, Arguments> kernels[] = {
-    entry<Weights::Bits8, kLeastTokens, 1>(), entry<Weights::Bits8, kSomeTokens, 1>(), entry<Weights::Bits8, kMostTokens, 1>(),
-    entry<Weights::Bits4, kLeastTokens, 1>(), entry<Weights::Bits4, kSomeTokens, 1>(), entry<Weights::Bits4, kMostTokens, 1>(),
-    entry<Weights::Bits4, kLeastTokens, 2>(), entry<Weights::Bits4, kSomeTokens, 2>(), entry<Weights::Bits4, kMostTokens, 2>(),
-    entry<Weights::Nvfp4, kLeastTokens, 1>(), entry<Weights::Nvfp4, kSomeTokens, 1>(), entry<Weights::Nvfp4, kMostTokens, 1>(),
-    entry<Weights::Nvfp4, kLeastTokens, 2>(), entry<Weights::Nvfp4, kSomeTokens, 2>(), entry<Weights::Nvfp4, kMostTokens, 2>(),
+    entry<Weights::Bits8, kLeastTokens, 1>(), entry<Weights::Bits8, kSomeTokens, 1>(),
+    entry<Weights::Bits8, kMostTokens, 1>(),  entry<Weights::Bits4, kLeastTokens, 1>(),
+    entry<Weights::Bits4, kSomeTokens, 1>(),  entry<Weights::Bits4, kMostTokens, 1>(),
+    entry<Weights::Nvfp4, kLeastTokens, 1>(), entry<Weights::Nvfp4, kSomeTokens, 1>(),
+    entry<Weights::Nvfp4, kMostTokens, 1>(),  entry<Weights::Bits4, kMostTokens, 2>(),
+    entry<Weights::Nvfp4, kMostTokens, 2>(),
 };
 
 // Returns the rows of A, those of F16 counted twice, of groups on average.
@@ -144,7 +150,8 @@ int64_t line_tiles(const GemmProblem& p, int64_t halves) { return ceil_div(p.n, 
 // Returns the tiles of a product, of so many times 128 lines, at most.
 int64_t tiles_of(const GemmProblem& p, int64_t halves) {
     const int64_t rows = tile_rows(p);
-    const int64_t of_tokens = p.grouping == Grouping::Rows ? group_tiles_bound({p.groups, p.group_rows}, rows) : ceil_div(p.m, rows);
+    const int64_t of_tokens =
+        p.grouping == Grouping::Rows ? group_tiles_bound({p.groups, p.group_rows}, rows) : ceil_div(p.m, rows);
     return of_tokens * line_tiles(p, halves);
 }
 
@@ -158,18 +165,21 @@ int64_t ctas_at_once(const Context& context, const GemmProblem& p, int32_t halve
     return multiprocessors_of(context, p) * (p.sm_count > 0 ? 1 : ctas_of_sm(tokens_of(p), halves));
 }
 
-// Tiles of FP4 weights have 256 lines where each SM gets one.
+// Tiles of FP4 weights and 128 tokens have 256 lines where each SM gets one.
 Cut cut_of(const Context& context, const GemmProblem& p) {
-    if (p.b.bits == 4 && tiles_of(p, 2) >= multiprocessors_of(context, p)) return {tokens_of(p), 1, 2};
+    const bool are_large = p.b.bits == 4 && tokens_of(p) == kMostTokens;
+    if (are_large && tiles_of(p, 2) >= multiprocessors_of(context, p)) return {kMostTokens, 1, 2};
     return weights::cut_of(tiles_of(p, 1), ceil_div(p.k, int64_t(kBlockNumbers)), tokens_of(p), ctas_at_once(context, p, 1));
 }
 
 Reason needs_operands(const GemmProblem& p) {
-    const bool is_fp8 = has_scales_of_128(p.b) && p.b.element == Element::E4M3, is_fp4 = is_block_scaled(p.b) && p.b.bits == 4;
+    const bool is_fp8 = has_scales_of_128(p.b) && p.b.element == Element::E4M3,
+               is_fp4 = is_block_scaled(p.b) && p.b.bits == 4;
     if (!is_fp8 && !is_fp4)
         return [format = p.b.format] {
-            return format_text("needs b in MXFP4, NVFP4 or FP8 E4M3 with scales of 128, found %s of another scaling or format",
-                               find_format(format)->name);
+            return format_text(
+                "needs b in MXFP4, NVFP4 or FP8 E4M3 with scales of 128, found %s of another scaling or format",
+                find_format(format)->name);
         };
     if (auto reason = needs_words_of_scales(p.b); !reason.empty()) return reason;
     if (!can_be_bf16(p.a))
@@ -183,7 +193,8 @@ Reason needs_operands(const GemmProblem& p) {
 // Describes boxes of the codes of a step.
 TileMap map_of_codes(const GemmProblem& p) { return map_of_lines(p, kLineBytes * 8 / p.b.bits, kTileLines); }
 
-// Says where the tokens of a product lie in its workspace: behind an A that a pass makes BF16 those that another one arranges.
+// Says where the tokens of a product lie in its workspace: behind an A that a pass makes BF16 those that another one
+// arranges.
 struct Tokens {
     GemmOperand numbers, of_tiles;
     uint64_t bytes;
@@ -197,7 +208,8 @@ Tokens tokens_at(const GemmProblem& p, void* workspace) {
     const bool is_plain = is_bf16(p.a) || can_split(p.a);
     const GemmOperand numbers = is_plain ? p.a : as_bf16(p, Side::A, workspace);
     const uint64_t before = is_plain ? 0 : widened_bytes(numbers);
-    return {numbers, arranged_tokens(numbers, static_cast<uint8_t*>(workspace) + before), before + arranged_token_bytes(numbers)};
+    return {numbers, arranged_tokens(numbers, static_cast<uint8_t*>(workspace) + before),
+            before + arranged_token_bytes(numbers)};
 }
 
 Reason needs_sizes(const GemmProblem& p) {
@@ -253,8 +265,9 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     if (!is_bf16(p.a) && !(arranges && can_split(p.a))) widen(context, p, Side::A, tokens.numbers, call.stream);
     if (arranges) arrange_tokens(context, tokens.numbers, tokens.of_tiles, call.stream);
     const int64_t ctas = cut.sharing > 1 ? tiles * cut.sharing : std::min(tiles, ctas_at_once(context, p, cut.halves));
-    launch(context, kernels, Key{weight_rule(p.b).kind, cut.tokens, cut.halves}, "weights_sm90", dim3(unsigned(ctas)), call.stream, arguments_of(p, tokens.of_tiles, cut),
-           arranges ? Start::WithPrevious : Start::AfterAll, uint32_t(cut.sharing));
+    launch(context, kernels, Key{weight_rule(p.b).kind, cut.tokens, cut.halves}, "weights_sm90", dim3(unsigned(ctas)),
+           call.stream, arguments_of(p, tokens.of_tiles, cut), arranges ? Start::WithPrevious : Start::AfterAll,
+           uint32_t(cut.sharing));
 }
 
 void load(const Context& context) {
@@ -268,7 +281,6 @@ int32_t bound(const Context&, const GemmProblem&) { return MXQ_BOUND_EXACT_PRODU
 
 }  // namespace
 
-const GemmImplementation weights_sm90{
-    .name = "weights_sm90", .run = run, .load = load, .bound = bound, .prepare = prepare};
+const GemmImplementation weights_sm90{.name = "weights_sm90", .run = run, .load = load, .bound = bound, .prepare = prepare};
 
 }  // namespace mxq::cuda
