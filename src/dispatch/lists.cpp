@@ -70,7 +70,7 @@ const GemmImplementation* const gemm_list[] = {
     &cuda::wgmma_bf16_sm90,   // BF16, NVFP4, and FP8 with ROW scales, with quantized weights
     &cuda::wgmma_plain_sm90,  // BF16 with BF16, F16 with F16
     &cuda::wgmma_fp8_transpose,  // FP8 with MN-major FP8, which a pass transposes
-    &cuda::weights_sm90,         // what is BF16, or becomes so, with FP8 weights with scales of 128
+    &cuda::weights_sm90,         // what is BF16, or becomes so, with FP8 weights with scales of 128, MXFP4 and NVFP4
     &cuda::wgmma_blocks_sm90,    // FP8 with scales of 128 with BF16, MX and NVFP4
     &cuda::cublaslt_widen,       // MN-major MX, and weight gradients that are exact or with BF16: after dequantizing to BF16
     &cuda::wgmma_plain_widen,    // the same by a kernel of our own, and exact products of many rows
@@ -92,7 +92,7 @@ const GemmImplementation* const grouped_gemm_list[] = {
     &cuda::wgmma_fp8_sm90,  // MX: see preferred_gemm; FP8 with ROW scales, which cuBLASLt does not group
     &cuda::wgmma_bf16_sm90,
     &cuda::wgmma_fp8_transpose,
-    &cuda::weights_sm90,       // what is BF16, or becomes so, with FP8 weights with scales of 128
+    &cuda::weights_sm90,       // what is BF16, or becomes so, with FP8 weights with scales of 128, MXFP4 and NVFP4
     &cuda::wgmma_blocks_sm90,  // FP8 with scales of 128 with BF16, MX and NVFP4
     &cuda::wgmma_plain_widen,  // as above, and NVFP4 and FP8 with ROW scales
     &cuda::cublaslt_grouped_widen,
@@ -261,10 +261,25 @@ bool has_rows_for_weights(const GemmProblem& p) {
     return p.grouping == Grouping::Rows ? p.m > std::max(p.groups.count, 1) : p.m > 8;
 }
 
+// Returns whether weights_sm90 multiplies groups of BF16 rows with MXFP4 weights faster than skinny_sm90. An H200, rows of
+// groups on average, 2026-11-29:
+//
+//     skinny_sm90 | weights_sm90        4 rows       8            16           32           64
+//     32 groups of (5760,2880)                                    160 | 151                 248 | 257
+//     128 groups of (5760,2880)         417 | 473                 574 | 518                 918 | 947
+//     128 groups of (1536,2048)                      109 | 108                 157 | 148    227 | 224
+bool has_rows_for_fp4(const GemmProblem& p) {
+    constexpr int64_t least_rows = 12, most_rows = 48;
+    const bool is_mxfp4 = p.b.bits == 4 && p.b.scale_type == ScaleType::E8M0;
+    if (!is_mxfp4 || p.a.format != MXQ_FORMAT_BF16 || p.grouping != Grouping::Rows || p.b.across) return false;
+    return p.m >= least_rows * p.groups.count && p.m <= most_rows * p.groups.count;
+}
+
 // Returns the implementation to ask before the list, or null for the order of the list. The first case that fits decides:
 //
 //     rows must be invariant                  null
 //     one operand alone has scales of 128     weights_sm90 where it is B, else wgmma_blocks_sm90; mma_bf16_rows for few rows
+//     has_rows_for_fp4: 12 to 48 of a group   weights_sm90
 //     has_split_rows: up to 128, no groups    splitk_sm90
 //     has_few_rows                            mma_bf16_rows for the fewest rows, else skinny_sm90
 //     has_plain_groups                        wgmma_plain_sm90
@@ -303,6 +318,7 @@ const GemmImplementation* preferred_gemm(const Context& context, const GemmProbl
     if (mixes_scales_of_128(p) && is_hopper && has_rows_for_weights(p)) return &cuda::weights_sm90;
     if (mixes_scales_of_128(p))
         return is_hopper && has_rows_for_wgmma_blocks(p) ? &cuda::wgmma_blocks_sm90 : &cuda::mma_bf16_rows;
+    if (is_hopper && has_rows_for_fp4(p)) return &cuda::weights_sm90;
     if (has_split_rows(p)) return &cuda::splitk_sm90;
     if (has_few_rows(p)) return is_hopper && has_fewest_rows(p) ? &cuda::mma_bf16_rows : &cuda::skinny_sm90;
     if (has_plain_groups(p)) return &cuda::wgmma_plain_sm90;

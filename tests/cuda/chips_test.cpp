@@ -353,6 +353,12 @@ TEST_CASE("chips: who takes exact products on Hopper") {
         CHECK(taker(90, newest, p) == few);
         p.groups.count = 3;
         CHECK(taker(90, newest, p) == many);
+        for (int64_t rows : {11, 12, 48, 49}) {
+            p = recorder::by_rows(of(bf16(), weights, false, {4 * rows, 384, 512}));
+            p.groups.count = 4;
+            const bool is_mxfp4 = weights.format == MXQ_FORMAT_MXFP4, fits = rows >= 12 && rows <= 48;
+            CHECK(taker(90, newest, p) == (is_mxfp4 && fits ? "weights_sm90" : few));
+        }
     }
     for (const oracle::Spec& weights : {mxfp4, mxfp6, mxfp8(), nvfp4()})
         for (int32_t scaling : {MXQ_SCALING_ROW, MXQ_SCALING_TENSOR, MXQ_SCALING_1X128}) {
