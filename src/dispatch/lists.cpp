@@ -261,17 +261,29 @@ bool has_rows_for_weights(const GemmProblem& p) {
     return p.grouping == Grouping::Rows ? p.m > std::max(p.groups.count, 1) : p.m > 8;
 }
 
-// Returns whether weights_sm90 multiplies groups of BF16 rows with MXFP4 weights faster than skinny_sm90. An H200, rows of
-// groups on average, 2026-11-29:
+// Returns whether weights_sm90 multiplies BF16 rows with FP4 weights faster than skinny_sm90, or wgmma_bf16_sm90 (w). An H200,
+// rows of groups on average, 2026-11-29:
 //
-//     skinny_sm90 | weights_sm90        4 rows       8            16           32           64
-//     32 groups of (5760,2880)                                    160 | 151                 248 | 257
-//     128 groups of (5760,2880)         417 | 473                 574 | 518                 918 | 947
-//     128 groups of (1536,2048)                      109 | 108                 157 | 148    227 | 224
+//     skinny_sm90 | weights_sm90        2 rows       4            8            16           32           64           128
+//     MXFP4, 32 groups of (5760,2880)   107 | 116                 142 | 138    159 | 145    180 | 174    246 | 237    371w | 388
+//            128 groups of (5760,2880)               463 | 472    517 | 472    571 | 501    699 | 598    924 | 883
+//            128 groups of (1536,2048)               103 | 103    108 | 105    134 | 113    156 | 138    227 | 213
+//     NVFP4, 32 groups of (5760,2880)                                          186 | 194    204 | 203    266 | 271
+//            128 groups of (1536,2048)                            129 | 143                 186 | 174    240 | 251
+//
+//     wgmma_bf16_sm90 | weights_sm90    160 rows     192          256          384          512
+//     MXFP4, (4096,4096)                32.5 | 29.7  30.7 | 27.7  32.0 | 27.1  43.4 | 39.4  38.5 | 40.3
+//            (2048,7168)                                          31.6 | 30.1               41.5 | 38.3
+//            (8192,8192)                                          60 | 70
+//
+// Without groups splitk_sm90 is faster up to 128 rows.
 bool has_rows_for_fp4(const GemmProblem& p) {
-    constexpr int64_t least_rows = 12, most_rows = 48;
-    const bool is_mxfp4 = p.b.bits == 4 && p.b.scale_type == ScaleType::E8M0;
-    if (!is_mxfp4 || p.a.format != MXQ_FORMAT_BF16 || p.grouping != Grouping::Rows || p.b.across) return false;
+    constexpr int64_t least_weights = 1 << 23, most_weights = 1 << 24;
+    if (p.b.bits != 4 || p.a.format != MXQ_FORMAT_BF16 || p.b.across || p.grouping == Grouping::Contraction) return false;
+    const bool is_nvfp4 = p.b.scale_type == ScaleType::E4M3, is_grouped = p.grouping == Grouping::Rows;
+    const bool fits = p.m > 128 && p.m <= 384 && p.n * p.k >= least_weights && p.n * p.k <= most_weights;
+    if (!is_grouped) return !is_nvfp4 && fits;
+    const int64_t least_rows = is_nvfp4 ? 24 : 6, most_rows = is_nvfp4 ? 48 : 96;
     return p.m >= least_rows * p.groups.count && p.m <= most_rows * p.groups.count;
 }
 
@@ -279,7 +291,7 @@ bool has_rows_for_fp4(const GemmProblem& p) {
 //
 //     rows must be invariant                  null
 //     one operand alone has scales of 128     weights_sm90 where it is B, else wgmma_blocks_sm90; mma_bf16_rows for few rows
-//     has_rows_for_fp4: 12 to 48 of a group   weights_sm90
+//     has_rows_for_fp4                        weights_sm90
 //     has_split_rows: up to 128, no groups    splitk_sm90
 //     has_few_rows                            mma_bf16_rows for the fewest rows, else skinny_sm90
 //     has_plain_groups                        wgmma_plain_sm90

@@ -165,10 +165,11 @@ int64_t ctas_at_once(const Context& context, const GemmProblem& p, int32_t halve
     return multiprocessors_of(context, p) * (p.sm_count > 0 ? 1 : ctas_of_sm(tokens_of(p), halves));
 }
 
-// Tiles of FP4 weights and 128 tokens have 256 lines where each SM gets one.
+// Tiles of FP4 weights and 128 tokens have 256 lines where each SM gets many: an H200, 64 rows of each group, 128 groups of
+// (5760,2880) 905, 883 us, but 32 groups 237, 249.
 Cut cut_of(const Context& context, const GemmProblem& p) {
     const bool are_large = p.b.bits == 4 && tokens_of(p) == kMostTokens;
-    if (are_large && tiles_of(p, 2) >= multiprocessors_of(context, p)) return {kMostTokens, 1, 2};
+    if (are_large && tiles_of(p, 2) >= 16 * multiprocessors_of(context, p)) return {kMostTokens, 1, 2};
     return weights::cut_of(tiles_of(p, 1), ceil_div(p.k, int64_t(kBlockNumbers)), tokens_of(p), ctas_at_once(context, p, 1));
 }
 
