@@ -70,7 +70,7 @@ const GemmImplementation* const gemm_list[] = {
     &cuda::wgmma_bf16_sm90,   // BF16, NVFP4, and FP8 with ROW scales, with quantized weights
     &cuda::wgmma_plain_sm90,  // BF16 with BF16, F16 with F16
     &cuda::wgmma_fp8_transpose,  // FP8 with MN-major FP8, which a pass transposes
-    &cuda::weights_sm90,         // what is BF16, or becomes so, with FP8 weights with scales of 128
+    &cuda::weights_sm90,         // what is BF16, or becomes so, with FP8 weights with scales of 128, MXFP4 and NVFP4
     &cuda::wgmma_blocks_sm90,    // FP8 with scales of 128 with BF16, MX and NVFP4
     &cuda::cublaslt_widen,       // MN-major MX, and weight gradients that are exact or with BF16: after dequantizing to BF16
     &cuda::wgmma_plain_widen,    // the same by a kernel of our own, and exact products of many rows
@@ -92,7 +92,7 @@ const GemmImplementation* const grouped_gemm_list[] = {
     &cuda::wgmma_fp8_sm90,  // MX: see preferred_gemm; FP8 with ROW scales, which cuBLASLt does not group
     &cuda::wgmma_bf16_sm90,
     &cuda::wgmma_fp8_transpose,
-    &cuda::weights_sm90,       // what is BF16, or becomes so, with FP8 weights with scales of 128
+    &cuda::weights_sm90,       // what is BF16, or becomes so, with FP8 weights with scales of 128, MXFP4 and NVFP4
     &cuda::wgmma_blocks_sm90,  // FP8 with scales of 128 with BF16, MX and NVFP4
     &cuda::wgmma_plain_widen,  // as above, and NVFP4 and FP8 with ROW scales
     &cuda::cublaslt_grouped_widen,
@@ -294,12 +294,39 @@ bool fills_square_tiles(const GemmProblem& p) {
     return turns * 100 >= rounds * clusters * 85;
 }
 
+// Returns whether weights_sm90 multiplies BF16 rows with FP4 weights faster than skinny_sm90, or wgmma_bf16_sm90 (w). An H200,
+// rows of groups on average, 2026-11-29:
+//
+//     skinny_sm90 | weights_sm90        2 rows       4            8            16           32           64           128
+//     MXFP4, 32 groups of (5760,2880)   107 | 116                 142 | 138    159 | 145    180 | 174    246 | 237    371w | 388
+//            128 groups of (5760,2880)               463 | 472    517 | 472    571 | 501    699 | 598    924 | 883
+//            128 groups of (1536,2048)               103 | 103    108 | 105    134 | 113    156 | 138    227 | 213
+//     NVFP4, 32 groups of (5760,2880)                                          186 | 194    204 | 203    266 | 271
+//            128 groups of (1536,2048)                            129 | 143                 186 | 174    240 | 251
+//
+//     wgmma_bf16_sm90 | weights_sm90    160 rows     192          256          384          512
+//     MXFP4, (4096,4096)                32.5 | 29.7  30.7 | 27.7  32.0 | 27.1  43.4 | 39.4  38.5 | 40.3
+//            (2048,7168)                                          31.6 | 30.1               41.5 | 38.3
+//            (8192,8192)                                          60 | 70
+//
+// Without groups splitk_sm90 is faster up to 128 rows.
+bool has_rows_for_fp4(const GemmProblem& p) {
+    constexpr int64_t least_weights = 1 << 23, most_weights = 1 << 24;
+    if (p.b.bits != 4 || p.a.format != MXQ_FORMAT_BF16 || p.b.across || p.grouping == Grouping::Contraction) return false;
+    const bool is_nvfp4 = p.b.scale_type == ScaleType::E4M3, is_grouped = p.grouping == Grouping::Rows;
+    const bool fits = p.m > 128 && p.m <= 384 && p.n * p.k >= least_weights && p.n * p.k <= most_weights;
+    if (!is_grouped) return !is_nvfp4 && fits;
+    const int64_t least_rows = is_nvfp4 ? 24 : 6, most_rows = is_nvfp4 ? 48 : 96;
+    return p.m >= least_rows * p.groups.count && p.m <= most_rows * p.groups.count;
+}
+
 // Returns the implementation to ask before the list, or null for the order of the list. The first case that fits decides:
 //
 //     rows must be invariant                  null
 //     has_rows_for_moved_weights              wgmma_fp8_sm90
 //     fills_square_tiles                      wgmma_fp8_sm90
 //     one operand alone has scales of 128     weights_sm90 where it is B, else wgmma_blocks_sm90; mma_bf16_rows for few rows
+//     has_rows_for_fp4                        weights_sm90
 //     has_split_rows: up to 128, no groups    splitk_sm90
 //     has_few_rows                            mma_bf16_rows for the fewest rows, else skinny_sm90
 //     has_plain_groups                        wgmma_plain_sm90
@@ -339,6 +366,7 @@ const GemmImplementation* preferred_gemm(const Context& context, const GemmProbl
     if (mixes_scales_of_128(p) && is_hopper && has_rows_for_weights(p)) return &cuda::weights_sm90;
     if (mixes_scales_of_128(p))
         return is_hopper && has_rows_for_wgmma_blocks(p) ? &cuda::wgmma_blocks_sm90 : &cuda::mma_bf16_rows;
+    if (is_hopper && has_rows_for_fp4(p)) return &cuda::weights_sm90;
     if (has_split_rows(p)) return &cuda::splitk_sm90;
     if (has_few_rows(p)) return is_hopper && has_fewest_rows(p) ? &cuda::mma_bf16_rows : &cuda::skinny_sm90;
     if (has_plain_groups(p)) return &cuda::wgmma_plain_sm90;

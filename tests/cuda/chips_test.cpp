@@ -329,7 +329,8 @@ TEST_CASE("chips: who takes FP8 with scales of 128 beside others") {
 
 TEST_CASE("chips: who takes exact products on Hopper") {
     if (!cuda::wgmma_bf16_sm90.load) MXQ_SKIP("a build without kernels for sm_90a");
-    constexpr const char *fewest = "mma_bf16_rows", *few = "skinny_sm90", *split = "splitk_sm90", *many = "wgmma_bf16_sm90";
+    constexpr const char *fewest = "mma_bf16_rows", *few = "skinny_sm90", *split = "splitk_sm90", *many = "wgmma_bf16_sm90",
+                         *decoded = "weights_sm90";
     const auto dense = [](const oracle::Spec& a, const oracle::Spec& b, int64_t m, bool exact = false) {
         GemmProblem p = recorder::dense(of(a, b, false, {m, 384, 512}));
         p.exact_products = exact;
@@ -350,9 +351,17 @@ TEST_CASE("chips: who takes exact products on Hopper") {
         }
         p = recorder::by_rows(of(bf16(), weights, false, {4 * 96, 384, 512}));
         p.groups.count = 4;
-        CHECK(taker(90, newest, p) == few);
+        CHECK(taker(90, newest, p) == (weights.format == MXQ_FORMAT_MXFP4 ? decoded : few));
         p.groups.count = 3;
         CHECK(taker(90, newest, p) == many);
+        for (int64_t rows : {5, 6, 23, 24, 48, 49, 96, 97}) {
+            INFO(rows << " rows of a group");
+            p = recorder::by_rows(of(bf16(), weights, false, {4 * rows, 384, 512}));
+            p.groups.count = 4;
+            const int32_t least = weights.format == MXQ_FORMAT_NVFP4 ? 24 : 6, most = weights.format == MXQ_FORMAT_NVFP4 ? 48 : 96;
+            const bool is_fp4 = weights.format == MXQ_FORMAT_MXFP4 || weights.format == MXQ_FORMAT_NVFP4;
+            CHECK(taker(90, newest, p) == (is_fp4 && rows >= least && rows <= most ? decoded : rows > 96 ? many : few));
+        }
     }
     for (const oracle::Spec& weights : {mxfp4, mxfp6, mxfp8(), nvfp4()})
         for (int32_t scaling : {MXQ_SCALING_ROW, MXQ_SCALING_TENSOR, MXQ_SCALING_1X128}) {
@@ -375,6 +384,12 @@ TEST_CASE("chips: who takes exact products on Hopper") {
     CHECK(sized(128, 16384, 4096) == split);
     CHECK(sized(128, 16512, 4096) == few);
     CHECK(sized(129, 16512, 4096) == many);
+    CHECK(sized(128, 4096, 4096) == split);
+    CHECK(sized(129, 4096, 4096) == decoded);
+    CHECK(sized(384, 2048, 7168) == decoded);
+    CHECK(sized(385, 2048, 7168) == many);
+    CHECK(sized(256, 8192, 8192) == many);
+    CHECK(sized(256, 2048, 2048) == many);
     CHECK(dense(bf16(), fp8(MXQ_SCALING_ROW), 256) == many);
     CHECK(dense(bf16(), fp8(MXQ_SCALING_128X128), 256) == "weights_sm90");
     CHECK(dense(nvfp4(), nvfp4(), 256) == many);

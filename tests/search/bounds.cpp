@@ -265,7 +265,8 @@ std::string check_piece(const Problem& problem, const Piece& piece, const oracle
     const std::vector<Element>& sums = sums_of(problem, piece, promise.bound);
     const Rounding rounding = rounding_of(problem.call.d.format);
     const bool aligns = promise.implementation != "cpu";
-    const double roundings = oracle::rounding_of_sums(promise, piece.k) * std::fabs(static_cast<double>(problem.call.alpha));
+    const double roundings = oracle::rounding_of_sums(promise, problem.tensors[1].spec.format, piece.k) *
+                             std::fabs(static_cast<double>(problem.call.alpha));
     if (values.size() != sums.size()) return "the search lost elements";
     for (size_t i = 0; i < sums.size(); ++i) {
         const Element& e = sums[i];

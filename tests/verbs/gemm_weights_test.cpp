@@ -17,11 +17,12 @@ struct Product {
     int32_t d_format;
     bool accumulate;
     int32_t sm_count;
+    bool swizzled = false;  // the scales of B
 
     std::string text() const {
         return products::text(a, b) + ", " + std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) + ", groups " +
                std::to_string(groups) + ", D " + std::to_string(d_format) + ", accumulate " + std::to_string(accumulate) + ", SMs " +
-               std::to_string(sm_count);
+               std::to_string(sm_count) + ", swizzled " + std::to_string(swizzled);
     }
 };
 
@@ -39,6 +40,17 @@ Product draw_product(cases::Random& random, const std::vector<oracle::Spec>& act
     return p;
 }
 
+// Draws one whose lines of codes are multiples of 16 bytes, and whose compact scales are whole words.
+Product draw_fp4_product(cases::Random& random, const std::vector<oracle::Spec>& activations, const std::vector<oracle::Spec>& weights) {
+    const int64_t depths[] = {32, 64, 128, 160, 256, 288, 512, 800, 1024, 2080};
+    Product p = draw_product(random, activations, weights);
+    p.k = depths[random.below(10)];
+    if (!is_plain(p.a)) p.b = weights.front();  // MX goes with MX alone
+    const int64_t block = testing::is_nvfp4(p.b) ? 16 : 32;
+    p.swizzled = p.n * (p.k / block) % 4 != 0 || random.below(2);
+    return p;
+}
+
 // Returns what a product by this name is wrong about, and its implementation.
 struct Result {
     std::string complaint;
@@ -50,7 +62,7 @@ Result check_product(testing::Device& device, const Product& p, cases::Random& r
     const testing::DeviceEnds ends(device, all);
     const size_t offset = is_plain(p.a) && random.below(2) ? 16 / static_cast<size_t>(oracle::plain_bytes(p.a.format)) : 0;
     Operand a = make_operand(device, p.a, std::nullopt, p.m, p.k, false, false, random, offset);
-    Operand b = make_operand(device, p.b, p.groups ? std::optional(p.groups) : std::nullopt, p.n, p.k, false, false, random, 0);
+    Operand b = make_operand(device, p.b, p.groups ? std::optional(p.groups) : std::nullopt, p.n, p.k, false, p.swizzled, random, 0);
     if (p.groups) ends.set(a.tensor, {all, 1});
     const auto previous = cases::values(cases::Values::normal, static_cast<size_t>(p.m * p.n), static_cast<uint64_t>(p.k));
     auto options = testing::exact_gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T, p.accumulate, name);
@@ -85,10 +97,10 @@ Result check_product(testing::Device& device, const Product& p, cases::Random& r
 }
 
 void check_products(testing::Device& device, int count, uint64_t seed, const std::vector<oracle::Spec>& activations,
-                    const std::vector<oracle::Spec>& weights, int32_t bound) {
+                    const std::vector<oracle::Spec>& weights, int32_t bound, decltype(draw_product)* draw_one = draw_product) {
     for (int i = 0; i < count; ++i) {
         cases::Random random(seed + static_cast<uint64_t>(i));
-        const Product p = draw_product(random, activations, weights);
+        const Product p = draw_one(random, activations, weights);
         const Result result = check_product(device, p, random);
         INFO(p.text());
         CHECK(result.complaint == "");
@@ -104,6 +116,31 @@ MXQ_EACH_DEVICE("weights: FP8 weights with scales of 128 keep the bound of exact
     const auto fp8 = [](int32_t scaling) { return testing::spec_of(MXQ_FORMAT_FP8_E4M3, scaling); };
     check_products(device, 160, 61000,
                    {plain, plain_spec(MXQ_FORMAT_F16)}, {fp8(MXQ_SCALING_128X128), fp8(MXQ_SCALING_1X128)}, MXQ_BOUND_EXACT_PRODUCTS);
+}
+
+MXQ_EACH_DEVICE("weights: FP4 weights with scales of blocks keep the bound of exact products") {
+    if (!testing::Machine(device).is_hopper()) MXQ_SKIP("needs a device of compute capability 9.0");
+    const oracle::Spec mxfp4 = testing::spec_of(MXQ_FORMAT_MXFP4, MXQ_SCALING_1X32), nvfp4 = testing::spec_of(MXQ_FORMAT_NVFP4, MXQ_SCALING_1X16),
+                       mxfp8 = testing::spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X32);
+    check_products(device, 120, 63000, {plain, plain, plain_spec(MXQ_FORMAT_F16), mxfp8}, {mxfp4, nvfp4}, MXQ_BOUND_EXACT_PRODUCTS,
+                   draw_fp4_product);
+}
+
+// Tiles of 256 lines and 128 tokens, where an SM gets many: lines end in either half.
+MXQ_EACH_DEVICE("weights: many tiles of FP4 weights") {
+    if (!testing::Machine(device).is_hopper()) MXQ_SKIP("needs a device of compute capability 9.0");
+    const oracle::Spec mxfp4 = testing::spec_of(MXQ_FORMAT_MXFP4, MXQ_SCALING_1X32), nvfp4 = testing::spec_of(MXQ_FORMAT_NVFP4, MXQ_SCALING_1X16);
+    for (const oracle::Spec& weights : {mxfp4, nvfp4})
+        for (int64_t groups : {0, 6})
+            for (int64_t n : {900, 1000}) {
+                const int64_t m = groups ? 330 : 600;
+                cases::Random random(static_cast<uint64_t>(64000 + n + groups));
+                const Product p{plain, weights, groups, m, n, 288, MXQ_FORMAT_BF16, false, 1, groups != 0};
+                const Result result = check_product(device, p, random);
+                INFO(p.text());
+                CHECK(result.complaint == "");
+                CHECK(result.promise.implementation == name);
+            }
 }
 
 // The CTAs of a cluster share the contraction: NaN that one meets concerns the lines that another writes.

@@ -20,51 +20,6 @@ namespace mxq::cuda::sm90::splitk {
 
 constexpr int kTurns = kStepCodes / (16 * kBatch);  // of a step
 
-// Holds the scales of a thread's two lines in a step.
-template <Weights kind>
-struct StepScales {
-    uint32_t words[2][kScaleWords<kind>];
-
-    // Scales of blocks that do not exist become those of finite numbers, since the codes there are zeros. `shifts`: by how many
-    // bits the scales of either line begin behind the first bit of their words, 8 bits each.
-    __device__ __forceinline__ void load(const uint32_t (&from)[kScaleWords<kind> + 1][kTileLines], uint32_t line, bool exist,
-                                         int32_t blocks, bool shifted, uint32_t shifts) {
-        constexpr uint32_t none = kind == Weights::Nvfp4 ? 0 : 0x7F7F7F7Fu;
-#pragma unroll
-        for (int l = 0; l < 2; l++)
-#pragma unroll
-            for (int i = 0; i < kScaleWords<kind>; i++) words[l][i] = exist ? from[i][line + 8 * l] : none;
-        if (shifted) {
-#pragma unroll
-            for (int l = 0; l < 2; l++)
-#pragma unroll
-                for (int i = 0; i < kScaleWords<kind>; i++)
-                    words[l][i] = __funnelshift_r(words[l][i], from[i + 1][line + 8 * l], shifts >> 8 * l);
-        }
-        if (blocks >= 4 * kScaleWords<kind>) return;
-#pragma unroll
-        for (int i = 0; i < kScaleWords<kind>; i++) {
-            const uint32_t mask = first_bytes(max(min(blocks - 4 * i, 4), 0));
-#pragma unroll
-            for (int l = 0; l < 2; l++) words[l][i] = (words[l][i] & mask) | (none & ~mask);
-        }
-    }
-    // Returns whether one factor might not serve some of them: those of 2 and more, where it always serves others.
-    __device__ __forceinline__ bool any_special() const {
-        uint32_t marks = 0;
-#pragma unroll
-        for (int l = 0; l < 2; l++)
-            for (uint32_t word : words[l])
-                marks |= kind == Weights::Nvfp4 ? (word & 0x7F7F7F7Fu) + (0x80u - E4M3::nan_code) * 0x01010101u : word;
-        return marks & 0x80808080u;
-    }
-    // Returns the scale of the codes that an instruction of a turn takes.
-    __device__ __forceinline__ uint32_t of(int l, int turn, int instruction) const {
-        const int block = kind == Weights::Nvfp4 ? turn * kBatch + instruction : turn;
-        return permute_bytes(words[l][block / 4], 0, 0x4440 | block % 4);
-    }
-};
-
 template <Weights kind, int tokens>
 struct Consumer {
     using Block = Shared<kind, tokens>;
@@ -98,7 +53,7 @@ struct Consumer {
             codes[l].bring(own);
 #pragma unroll
             for (int i = 0; i < kBatch; i++) {
-                const uint32_t scale = scales.of(l, turn, i);
+                const uint32_t scale = scales.of(l, (turn * kBatch + i) * 16);
                 const EvenOddBf16 moved = LineCodes::move(args.rule, own[i]);
                 const EvenOddBf16 pairs =
                     special ? scale_any_four<kind>(args.rule, args.missing, moved, special_word<kind>(own[i]), scale)
@@ -136,16 +91,6 @@ struct Consumer {
         commit_products();
         wait_products_before<1>();
     }
-    // Returns how far into their words the scales of the thread's lines begin, 8 bits each.
-    __device__ __forceinline__ uint32_t shifts_of_lines() const {
-        uint32_t shifts = 0;
-#pragma unroll
-        for (int l = 0; l < 2; l++) {
-            const uint8_t* const at = scales_of_line(args.problem, shared.tile, line + 8 * l);
-            shifts |= uint32_t(reinterpret_cast<uintptr_t>(at) % 4 * 8) << 8 * l;
-        }
-        return shifts;
-    }
     __device__ __forceinline__ void release(uint32_t stage) {
         __syncwarp();
         if (threadIdx.x % 32 == 0) arrive(shared.free[stage]);
@@ -153,11 +98,10 @@ struct Consumer {
     // The last products of a step are on their way while the first codes of the next are decoded. The compiler follows
     // accumulators over the loop's end as long as nothing touches them, not even in order to hold them.
     __device__ __forceinline__ void multiply_steps() {
-        constexpr uint32_t stages = Block::kStages, halves = kHalves<tokens>,
-                           block_codes = kind == Weights::Nvfp4 ? kNvBlock : kMxBlock;
+        constexpr uint32_t stages = Block::kStages, halves = kHalves<tokens>, block_codes = StepScales<kind>::kCodes;
         const Steps steps = part_of_steps(args);
         const bool scaled = kind != Weights::Bits8 || args.problem.b.scale_type == ScaleType::E8M0;
-        const uint32_t shifts = args.shifted ? shifts_of_lines() : 0;
+        const uint32_t shifts = args.shifted ? shifts_of_lines(args.problem, shared.tile, line) : 0;
         uint32_t stage = half, before = half, parity = 0;
         Operands operands[kBoxes];
 #pragma unroll

@@ -111,28 +111,6 @@ int32_t sharing_of(const Context& context, const GemmProblem& p) {
     return sharing;
 }
 
-// Scales are copied by words of four, which lines of compact ones may begin anywhere in, but no word is copied that has bytes
-// of others' memory.
-bool has_whole_scale_words(const GemmOperand& b) {
-    const uintptr_t first = reinterpret_cast<uintptr_t>(b.scales);
-    const int64_t last_row = (b.lines - 1) / b.layout.tile_rows;
-    return first % 4 == 0 && (b.layout.swizzled || (last_row * b.layout.line_stride + b.layout.columns) % 4 == 0);
-}
-
-Reason needs_adjacent_scales(const GemmProblem& p) {
-    if (!is_block_scaled(p.b) || (p.b.layout.has_adjacent_fours() && has_whole_scale_words(p.b))) return {};
-    return [at = p.b.scales, block = p.b.layout.block] {
-        return format_text(
-            "needs b's scales swizzled or one for each block of a line, in whole words at a multiple of 4 bytes, found one for "
-            "%d codes, the first at %p",
-            block, static_cast<const void*>(at));
-    };
-}
-
-bool has_shifted_scales(const GemmOperand& b) {
-    return is_block_scaled(b) && !b.layout.swizzled && b.layout.line_stride % 4 != 0;
-}
-
 int64_t blocks_of(const Context& context, const GemmProblem& p) { return line_tiles(p) * sharing_of(context, p); }
 
 Reason needs_sizes(const Context& context, const GemmProblem& p) {
@@ -164,7 +142,7 @@ Prepared prepare(const Context& context, const GemmProblem& p) {
     if (auto reason = needs_cuda(context); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_chip(context); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_lines_of_codes(p); !reason.empty()) return {reason, 0, nullptr};
-    if (auto reason = needs_adjacent_scales(p); !reason.empty()) return {reason, 0, nullptr};
+    if (auto reason = needs_words_of_scales(p.b); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_sizes(context, p); !reason.empty()) return {reason, 0, nullptr};
     return {{}, is_bf16(p.a) ? 0 : widened_bytes(as_bf16(p, Side::A, nullptr)), nullptr};
 }

@@ -38,12 +38,13 @@ template <int tokens>
 struct BlocksConsumer {
     // More codes a turn leave no registers for the sums of 64 tokens where two CTAs share an SM.
     static constexpr int kTurnProducts = tokens == kSomeTokens ? 1 : 2, kTurns = kBlockNumbers / (16 * kTurnProducts),
-                         kStepTurns = kTurns / kBlockSteps;
+                         kSteps = kBlockSteps<Weights::Bits8>, kStepTurns = kTurns / kSteps;
+    using Block = Shared<Weights::Bits8, tokens, 1>;
     using Operands = uint32_t[kTurnProducts][4];
     const Arguments& args;
-    Shared<tokens>& shared;
+    Block& shared;
     uint32_t place;  // of the thread's first two codes in a stage
-    Ring<Shared<tokens>::kStages> ring;
+    Ring<Block::kStages> ring;
     float totals[tokens / 2];
     uint32_t largest[2];  // moved codes of either line
 
@@ -63,10 +64,10 @@ struct BlocksConsumer {
     }
     // Multiplies a turn of a stage that is full. Operands of the turn before the last are free then.
     template <int count>
-    __device__ __forceinline__ void multiply_turn(float (&part)[count], const Stage<tokens>& stage, int turn,
-                                                  Operands& operands) {
-        decode(uint32_t(__cvta_generic_to_shared(stage.codes)) + place, turn % kStepTurns, operands);
-        const TileDescriptor described = describe_tile(stage.tokens_of_step);
+    __device__ __forceinline__ void multiply_turn(float (&part)[count], const Stage<Weights::Bits8, tokens, 1>& stage,
+                                                  int turn, Operands& operands) {
+        decode(uint32_t(__cvta_generic_to_shared(stage.codes[0])) + place, turn % kStepTurns, operands);
+        const TileDescriptor described = describe_tile(stage.boxes[0]);
         order_products();
 #pragma unroll
         for (int i = 0; i < kTurnProducts; i++)
@@ -83,26 +84,25 @@ struct BlocksConsumer {
     __device__ __forceinline__ void multiply_block() {
         float part[columns / 2];
         Operands operands[2];
-        uint32_t stages[kBlockSteps];
+        uint32_t stages[kSteps];
         begin_products(part);
 #pragma unroll
-        for (int step = 0; step < kBlockSteps; step++, ring.next()) {
+        for (int step = 0; step < kSteps; step++, ring.next()) {
             stages[step] = ring.at();
             wait(shared.full[ring.at()], ring.parity());
-            const Stage<tokens>& stage = shared.stages[uniform(int32_t(ring.at()))];
+            const Stage<Weights::Bits8, tokens, 1>& stage = shared.stages[uniform(int32_t(ring.at()))];
 #pragma unroll
             for (int turn = step * kStepTurns; turn < (step + 1) * kStepTurns; turn++)
                 multiply_turn(part, stage, turn, operands[turn % 2]);
         }
         const uint32_t line = bf16::consumer_warp() * kWarpLines + read_thread() % 32 / 4;
-        const float* const scales = reinterpret_cast<const float*>(&shared.scales[stages[0]][line]);
+        const float* const scales = &shared.scales[stages[0]][0][line];
         const float of_lines[2] = {multiply_rn(scales[0], kLift), multiply_rn(scales[8], kLift)};
         wait_products<0>(part);
         __syncwarp();
         for (uint32_t stage : stages) release(stage);
 #pragma unroll
-        for (int i = 0; i < columns / 2; i++)
-            totals[i] = __fmaf_rn(part[i], of_lines[i / 2 % 2], totals[i]);
+        for (int i = 0; i < columns / 2; i++) totals[i] = __fmaf_rn(part[i], of_lines[i / 2 % 2], totals[i]);
     }
     template <int columns>
     __device__ __forceinline__ void multiply_blocks() {
@@ -119,6 +119,7 @@ struct BlocksConsumer {
             multiply_blocks<tokens>();
         if (args.parts == 2) bf16::add_low_parts(totals);
     }
+    __device__ __forceinline__ const float (&totals_of(int) const)[tokens / 2] { return totals; }
     // Returns which of the warp's 16 lines have sums that are to be made again, a bit each.
     __device__ __forceinline__ uint32_t lines_to_repair() const {
         uint32_t lines = 0;

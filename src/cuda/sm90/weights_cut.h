@@ -13,13 +13,14 @@
 namespace mxq::cuda::sm90::weights {
 
 constexpr int32_t kLeastTokens = 32, kSomeTokens = 64, kMostTokens = 128;  // of a tile
-constexpr int32_t kMostSharing = 8;  // CTAs, as many as any Hopper takes in a cluster
+constexpr int32_t kMostSharing = 8;                                        // CTAs, as many as any Hopper takes in a cluster
 constexpr int64_t kLeastBlocks = 2;  // of 128 codes of a CTA, where some share a tile's
 
-constexpr int32_t ctas_of_sm(int32_t tokens) { return tokens == kMostTokens ? 1 : 2; }
+// Returns how many CTAs with such tiles, of so many times 128 lines, run on an SM.
+constexpr int32_t ctas_of_sm(int32_t tokens, int32_t halves = 1) { return tokens == kMostTokens || halves == 2 ? 1 : 2; }
 
 struct Cut {
-    int32_t tokens, sharing;
+    int32_t tokens, sharing, halves = 1;  // halves: 128 lines each
 };
 
 // Returns the rows of tiles for products with so many rows, of groups on average. Groups differ in size.

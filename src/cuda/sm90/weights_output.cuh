@@ -6,40 +6,39 @@
 
 namespace mxq::cuda::sm90::weights {
 
-// FP8's scales of 128 have met their sums; 8-bit weights have no unit of sums.
-constexpr Weights kKind = Weights::Bits8;
-
 // Brings a piece, 16 lines by 32 tokens, to D; `line` and `token` are the first. Its sums come by way of shared memory
 // (put_turn), since registers are short while other sums wait in them.
-__device__ __noinline__ inline void write_piece(const Arguments& args, const Tile& tile, int32_t line, int token,
-                                                uint32_t repair, uint8_t* out) {
+template <Weights kind>
+__device__ __noinline__ void write_piece(const Arguments& args, const Tile& tile, int32_t line, int token, uint32_t repair,
+                                         uint8_t* out) {
     float sums[bf16::kTurnSums];
     bf16::take_turn(reinterpret_cast<const float*>(out), sums);
 #pragma unroll
-    for (float& sum : sums) sum = multiply_rn(sum, kUnlift);
-    const bf16::Output output = bf16::output_of<kKind>(args, tile, line);
+    for (float& sum : sums) sum = kind == Weights::Bits8 ? multiply_rn(sum, kUnlift) : sum;
+    const bf16::Output output = bf16::output_of<kind>(args, tile, line);
     bf16::add_bias_to_sums(args, tile, output, line, repair, sums);
-    bf16::write_any_turn<kKind>(args, tile, output, line, token, repair, sums, out);
+    bf16::write_any_turn<kind>(args, tile, output, line, token, repair, sums, out);
 }
 
-// Writes a tile that this CTA has alone.
-template <int tokens>
-__device__ __forceinline__ void write_own_tile(const Arguments& args, const Tile& tile, const float (&sums)[tokens / 2],
-                                               uint32_t repair, bf16::OutOfWarps& outs) {
+// Writes 16 lines, from `line` on, of a tile that this CTA has alone.
+template <Weights kind, int tokens>
+__device__ __forceinline__ void write_own_lines(const Arguments& args, const Tile& tile, int32_t line,
+                                                const float (&sums)[tokens / 2], uint32_t repair, bf16::OutOfWarps& outs) {
+    if (line >= args.problem.n) return;
 #pragma unroll
     for (int first = 0; first < tokens; first += bf16::kOutTokens) {
         if (first >= tile.padded) break;
         uint8_t* const out = outs[bf16::consumer_warp()];
         __syncwarp();  // all have read the piece before
         bf16::put_turn(&sums[first / 2], reinterpret_cast<float*>(out));
-        write_piece(args, tile, bf16::first_line_of(tile), first, repair, out);
+        write_piece<kind>(args, tile, line, first, repair, out);
     }
 }
 
 // Writes what pads the group behind the tokens that a tile may have. A warp has 16 lines, columns of D.
-__device__ __forceinline__ void clear_padding(const Arguments& args, const Tile& tile, int32_t tokens) {
+__device__ __forceinline__ void clear_padding(const Arguments& args, const Tile& tile, int32_t line, int32_t tokens) {
     const GemmProblem& p = args.problem;
-    const int32_t lane = int32_t(read_thread() % 32), column = bf16::first_line_of(tile) + lane % kWarpLines;
+    const int32_t lane = int32_t(read_thread() % 32), column = line + lane % kWarpLines;
     if (p.beta != 0 || column >= p.n) return;
 #pragma unroll 1
     for (int32_t token = tokens + lane / kWarpLines; token < tile.padded; token += 32 / kWarpLines)
@@ -63,12 +62,11 @@ __device__ __forceinline__ void send_pieces(Exchange<tokens>& exchange, const Ti
     }
 }
 
-// Writes a tile that the cluster shares. Its consumers all call it when their last products are complete. `exchange` lies where
-// the stages were.
-template <int tokens>
+// Writes a tile that the cluster shares. Its consumers all call it when their last products are complete. `exchange` lies
+// where the stages were.
+template <Weights kind, int tokens>
 __device__ __forceinline__ void write_shared_tile(const Arguments& args, Exchange<tokens>& exchange, const Tile& tile,
-                                                  const float (&sums)[tokens / 2], uint32_t repair,
-                                                  bf16::OutOfWarps& outs) {
+                                                  const float (&sums)[tokens / 2], uint32_t repair, bf16::OutOfWarps& outs) {
     using Pieces = Exchange<tokens>;
     const uint32_t sharing = args.sharing, own = block_of_cluster();
     sync_cluster_readers();
@@ -87,7 +85,7 @@ __device__ __forceinline__ void write_shared_tile(const Arguments& args, Exchang
         uint8_t* const out = outs[bf16::consumer_warp()];
         __syncwarp();  // all have read the piece before
         bf16::put_turn(all, reinterpret_cast<float*>(out));
-        write_piece(args, tile, line, token, of_lines, out);
+        write_piece<kind>(args, tile, line, token, of_lines, out);
     }
 }
 

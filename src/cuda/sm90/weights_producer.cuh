@@ -1,48 +1,72 @@
-// The warps of weights_sm90 that multiply nothing: one finds tiles, one loads tokens and codes, one scales.
+// The warps of weights_sm90 that multiply nothing: one finds tiles, one loads codes, one tokens, one scales.
 #pragma once
+#include "cuda/memory/dependent_launch.cuh"
 #include "cuda/sm90/copy.cuh"
 #include "cuda/sm90/slots.cuh"
 #include "cuda/sm90/weights_tiles.cuh"
 
 namespace mxq::cuda::sm90::weights {
 
-// Calls `begin(tile)` with each tile, and `load(number of the stage, step)` with each of its steps as a stage is free. A warp
-// calls it. A barrier counts as complete before its first phase, so that stages are free at first.
-template <int tokens, class Begin, class Load>
-__device__ __forceinline__ void each_step(const Arguments& args, Shared<tokens>& shared, const Begin& begin, const Load& load) {
+// Calls `begin(tile)` with each tile, and `load(number of the stage, step)` with each of its steps as a stage is free. A
+// warp calls it. A barrier counts as complete before its first phase, so that stages are free at first.
+template <Weights kind, int tokens, int halves, class Begin, class Load>
+__device__ __forceinline__ void each_step(const Arguments& args, Shared<kind, tokens, halves>& shared, const Begin& begin,
+                                          const Load& load) {
+    constexpr int32_t steps = kBlockSteps<kind>;
     const Steps blocks = blocks_of_cta(args);
-    Ring<Shared<tokens>::kStages> ring;
+    Ring<Shared<kind, tokens, halves>::kStages> ring;
     each_tile<true>(shared, shared.tile_full, [&](const Tile& tile) {
         begin(tile);
 #pragma unroll 1
-        for (int32_t step = blocks.first * kBlockSteps; step < (blocks.first + blocks.count) * kBlockSteps; step++, ring.next()) {
+        for (int32_t step = blocks.first * steps; step < (blocks.first + blocks.count) * steps; step++, ring.next()) {
             wait(shared.free[ring.at()], ring.parity() ^ 1);
             load(ring.at(), step);
         }
     });
 }
 
-// Loads tokens and codes, one warp.
-template <int tokens>
-__device__ __forceinline__ void load_operands(const Arguments& args, Shared<tokens>& shared) {
-    constexpr uint32_t bytes = tokens * kTokenBytes + kTileLines * kLineBytes;
-    int32_t line, matrix, token;
+// Loads codes, one warp.
+template <Weights kind, int tokens, int halves>
+__device__ __forceinline__ void load_codes(const Arguments& args, Shared<kind, tokens, halves>& shared) {
+    int32_t line, matrix;
     each_step(
-        args, shared, [&](const Tile& tile) { line = tile.line, matrix = tile.group, token = tile.token; },
+        args, shared, [&](const Tile& tile) { line = tile.line, matrix = tile.group; },
         [&](uint32_t at, int32_t step) {
             if (elect_lane()) {
-                arrive_expecting(shared.full[at], bytes);
-                load_tile(shared.stages[at].codes, args.codes, {step * kLineBytes, line, matrix}, shared.full[at]);
-                load_tile(shared.stages[at].tokens_of_step, args.tokens, {step * kStepNumbers, token, 0}, shared.full[at]);
+                arrive_expecting(shared.full[at], sizeof(Stage<kind, tokens, halves>::codes));
+#pragma unroll
+                for (int half = 0; half < halves; half++)
+                    load_tile(shared.stages[at].codes[half], args.codes,
+                              {step * kLineBytes, line + half * kTileLines, matrix}, shared.full[at]);
             }
             __syncwarp();
         });
 }
 
-// Loads scales, one warp, each lane those of every 32nd line from its own on. Lines behind the last count as the last, since
-// nobody stores their sums. Where they lie is computed once a tile: computed each time, it kept the consumers waiting.
+// Loads tokens, one warp. Those of FP4 weights come from a pass.
+template <Weights kind, int tokens, int halves>
+__device__ __forceinline__ void load_tokens(const Arguments& args, Shared<kind, tokens, halves>& shared) {
+    if (kind != Weights::Bits8) wait_for_previous_kernel();
+    int32_t token;
+    each_step(
+        args, shared, [&](const Tile& tile) { token = tile.token; },
+        [&](uint32_t at, int32_t step) {
+            if (elect_lane()) {
+                arrive_expecting(shared.full[at], sizeof(Stage<kind, tokens, halves>::boxes));
+#pragma unroll
+                for (int box = 0; box < kBoxes<kind>; box++)
+                    load_tile(shared.stages[at].boxes[box], args.tokens,
+                              {step * kStepNumbers<kind> + box * kBoxNumbers, token, 0}, shared.full[at]);
+            }
+            __syncwarp();
+        });
+}
+
+// Loads scales of 128 codes, one warp, each lane those of every 32nd line from its own on. Lines behind the last count as
+// the last, since nobody stores their sums. Where they lie is computed once a tile: computed each time, it kept the
+// consumers waiting.
 template <int tokens>
-__device__ __forceinline__ void load_scales(const Arguments& args, Shared<tokens>& shared) {
+__device__ __forceinline__ void load_scales(const Arguments& args, Shared<Weights::Bits8, tokens, 1>& shared) {
     constexpr int of_lane = kTileLines / 32;
     const GemmProblem& p = args.problem;
     const int32_t stride = int32_t(p.b.layout.column_stride), first = blocks_of_cta(args).first;
@@ -58,14 +82,40 @@ __device__ __forceinline__ void load_scales(const Arguments& args, Shared<tokens
             }
         },
         [&](uint32_t at, int32_t step) {
-            if (step % kBlockSteps == 0)
+            if (step % kBlockSteps<Weights::Bits8> == 0)
 #pragma unroll
                 for (int i = 0; i < of_lane; i++) {
-                    copy_word(&shared.scales[at][32 * i + read_thread() % 32], of_line[i]);
+                    copy_word(reinterpret_cast<uint32_t*>(&shared.scales[at][0][32 * i + read_thread() % 32]), of_line[i]);
                     of_line[i] += stride;
                 }
             arrive_after_copies(shared.full[at]);
         });
+}
+
+// Loads scales of blocks, one warp. Those of a line's last step are stored apart.
+template <Weights kind, int tokens, int halves>
+__device__ __forceinline__ void load_scales(const Arguments& args, Shared<kind, tokens, halves>& shared) {
+    const GemmProblem& p = args.problem;
+    const Steps steps = blocks_of_cta(args);
+    const bool has_last = int64_t(steps.first + steps.count) * kScaledCodes >= p.k;
+    Ring<Shared<kind, tokens, halves>::kStages> ring;
+    each_tile<true>(shared, shared.tile_full, [&](const Tile& tile) {
+        const ScalePlaces<halves> places = find_scales<halves>(p, tile);
+#pragma unroll 1
+        for (int32_t step = steps.first; step < steps.first + steps.count - has_last; step++, ring.next()) {
+            wait(shared.free[ring.at()], ring.parity() ^ 1);
+            if (args.shifted)
+                copy_shifted_scales<kind, false>(p, places, step, shared.scales[ring.at()]);
+            else
+                copy_scales<kind, false>(p, places, step, shared.scales[ring.at()]);
+            arrive_after_copies(shared.full[ring.at()]);
+        }
+        if (!has_last) return;
+        wait(shared.free[ring.at()], ring.parity() ^ 1);
+        store_last_scales<kind, halves>(p, tile, args.shifted, steps.first + steps.count - 1, shared.scales[ring.at()]);
+        arrive(shared.full[ring.at()]);
+        ring.next();
+    });
 }
 
 // Gives the last tile of a group all rows of D that pad the group: more than a tile has, where tiles are small.
@@ -75,13 +125,14 @@ __device__ __forceinline__ void pad_last_tile(const Arguments& args, Tile& tile)
 }
 
 // Finds tiles, one warp.
-template <int tokens>
-__device__ __forceinline__ void find_tiles(const Arguments& args, Shared<tokens>& shared) {
+template <Weights kind, int tokens, int halves>
+__device__ __forceinline__ void find_tiles(const Arguments& args, Shared<kind, tokens, halves>& shared) {
     bool exists = true;
 #pragma unroll 1
     for (uint32_t number = 0; exists; number++) {
         const uint32_t slot = number % kSlots;
         Tile tile = bf16::find_tile(args, cluster_index() + number * cluster_count());
+        tile.line *= halves;
         pad_last_tile(args, tile);
         wait(shared.tile_free[slot], (number / kSlots + 1) % 2);
         if (read_thread() % 32 == 0) {

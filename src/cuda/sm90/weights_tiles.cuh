@@ -1,12 +1,15 @@
 // What a CTA of weights_sm90 has of its tiles in shared memory, and which steps of them it takes.
 //
 //     a tile     128 lines of weights and 32, 64 or 128 tokens (rows of A), those of F16 in two parts
-//     a block    128 numbers of the contraction, which have one scale: two steps
-//     a step     a stage of the ring: 128 bytes of each token and 64 of each line
+//     a block    128 numbers of the contraction: two steps of codes of 8 bits, one of 4 bits
+//     a step     a stage of the ring: 64 bytes of each line, and the tokens' numbers for them in boxes of 64
 //
 // Tiles come in the order of bf16_tiles.cuh. The CTAs of a cluster have the same tile, and blocks of it in equal shares.
 #pragma once
+#include <type_traits>
+
 #include "cuda/sm90/bf16_exchange.cuh"
+#include "cuda/sm90/line_scales.cuh"
 #include "cuda/sm90/ring.cuh"
 #include "cuda/sm90/weights_cut.h"
 
@@ -17,8 +20,14 @@ using bf16::kTileLines;
 using bf16::kWarpLines;
 using bf16::Tile;
 
-constexpr int kStepNumbers = 64, kBlockSteps = 2, kBlockNumbers = kStepNumbers * kBlockSteps;
-constexpr int kTokenBytes = 128, kLineBytes = 64;  // of a step
+constexpr int kBlockNumbers = 128, kBoxNumbers = 64;
+constexpr int kTokenBytes = kBoxNumbers * 2, kLineBytes = 64;  // of a box, and of a step
+template <Weights kind>
+constexpr int kBoxes = kLineBytes * 8 / weight_bits<kind> / kBoxNumbers;  // of a step
+template <Weights kind>
+constexpr int kStepNumbers = kBoxes<kind>* kBoxNumbers;
+template <Weights kind>
+constexpr int kBlockSteps = kBlockNumbers / kStepNumbers<kind>;
 constexpr int kConsumerWarps = bf16::kConsumerWarps, kThreads = 3 * kWarpgroup;
 constexpr int kSlots = 2;
 
@@ -37,11 +46,15 @@ __device__ __forceinline__ Steps blocks_of_cta(const Arguments& args) {
     return {int32_t(first), int32_t(all * (part + 1) / args.sharing - first)};
 }
 
-template <int tokens>
+template <Weights kind, int tokens, int halves>
 struct Stage {
-    alignas(1024) uint8_t tokens_of_step[tokens * kTokenBytes];
-    uint8_t codes[kTileLines * kLineBytes];
+    alignas(1024) uint8_t boxes[kBoxes<kind>][tokens * kTokenBytes];
+    uint8_t codes[halves][kTileLines * kLineBytes];
 };
+
+// The scales of 128 lines in a stage: those of 128 codes come with a block's first step, those of blocks in words of four.
+template <Weights kind>
+using StageScales = std::conditional_t<kind == Weights::Bits8, float[kTileLines], ScalesOfLines<kind>>;
 
 // Holds what a CTA gets from all CTAs of its cluster: its pieces in order, and of each those of all.
 template <int tokens>
@@ -51,15 +64,16 @@ struct Exchange {
     uint32_t repair[kMostSharing][kConsumerWarps];
 };
 
-template <int tokens>
+template <Weights kind, int tokens, int halves>
 struct Shared {
-    static constexpr int kRest = int(sizeof(bf16::OutOfWarps)) + 8 * kTileLines * 4 + 1024;
-    static constexpr int kMostBytes = 227 * 1024 / ctas_of_sm(tokens) - (ctas_of_sm(tokens) - 1) * 1024;
-    static constexpr int fitting = (kMostBytes - kRest) / int(sizeof(Stage<tokens>));
+    static constexpr int kCtas = ctas_of_sm(tokens, halves), kMostBytes = 227 * 1024 / kCtas - (kCtas - 1) * 1024;
+    static constexpr int kRest = int(sizeof(bf16::OutOfWarps)) + 1024,
+                         kStageBytes = sizeof(Stage<kind, tokens, halves>) + halves * sizeof(StageScales<kind>);
+    static constexpr int fitting = (kMostBytes - kRest) / kStageBytes;
     static constexpr int kStages = fitting < 8 ? fitting : 8;
-    Stage<tokens> stages[kStages];
+    Stage<kind, tokens, halves> stages[kStages];
     alignas(128) bf16::OutOfWarps out;
-    uint32_t scales[kStages][kTileLines];  // of a block, with its first step
+    StageScales<kind> scales[kStages][halves];
     Tile tiles[kSlots];
     Barrier full[kStages], free[kStages], tile_full[kSlots], tile_free[kSlots];
 };

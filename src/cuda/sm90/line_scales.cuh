@@ -1,0 +1,204 @@
+// Block scales of lines of weights: from memory to shared memory by words of four, and from there to the factors of codes.
+//
+//     a step     128 codes of a line: a word of scales, or of NVFP4 two
+//     shifted    where lines begin anywhere in words, a word more, which the reader moves to their place
+#pragma once
+#include "cuda/memory/operand.cuh"
+#include "cuda/memory/weights.cuh"
+#include "cuda/sm90/bf16_tiles.cuh"
+#include "dispatch/reason.h"
+
+namespace mxq::cuda::sm90 {
+
+constexpr int kScaledCodes = 128, kScaledLines = bf16::kTileLines;  // of a step
+
+// Words of a line's scales in a step.
+template <Weights kind>
+constexpr int kScaleWords = kind == Weights::Nvfp4 ? 2 : 1;
+
+// Holds the scales of a step, and a word more of each line, see copy_shifted_scales.
+template <Weights kind>
+using ScalesOfLines = uint32_t[kScaleWords<kind> + 1][kScaledLines];
+
+// Says where scales lie, for the lanes of a warp: those of every 32nd line from the lane's own on, counted from the word
+// that the matrix's first lies in. Halves are 128 lines.
+template <int halves = 1>
+struct ScalePlaces {
+    static constexpr int kCount = halves * kScaledLines / 32;
+    const uint8_t* of_matrix;
+    uint32_t of_line[kCount];
+};
+
+// Copies the scales of a step, words of four, whose first lie at multiples of 4 bytes. Lines behind the last count as the
+// last, since nobody stores their sums; words behind the last of a line stay as they are, if this may be a `last` step.
+template <Weights kind, bool last, int halves>
+__device__ __forceinline__ void copy_scales(const GemmProblem& p, const ScalePlaces<halves>& places, int32_t step,
+                                            ScalesOfLines<kind>* to) {
+    constexpr int codes_of_word = kScaledCodes / kScaleWords<kind>;
+    const uint32_t lane = read_thread() % 32;
+    const uint8_t* from = places.of_matrix + scale_in_line(p.b.layout, uint32_t(step * kScaledCodes));
+#pragma unroll
+    for (int word = 0; word < kScaleWords<kind>; word++, from += p.b.layout.swizzled ? kSwizzleBytes : 4) {
+        if (last && step * kScaledCodes + word * codes_of_word >= p.k) return;
+#pragma unroll
+        for (int i = 0; i < places.kCount; i++)
+            copy_word(&to[i / 4][word][lane + 32 * (i % 4)], reinterpret_cast<const uint32_t*>(from + places.of_line[i]));
+    }
+}
+
+// Copies the words that the scales of a step lie in, where lines begin anywhere: as many, and one more, which the last step
+// leaves out where no scale reaches into it, if there may be a `last`. Who reads them moves them to their place.
+template <Weights kind, bool last, int halves>
+__device__ __forceinline__ void copy_shifted_scales(const GemmProblem& p, const ScalePlaces<halves>& places, int32_t step,
+                                                    ScalesOfLines<kind>* to) {
+    constexpr int32_t of_step = 4 * kScaleWords<kind>;
+    const int32_t first = step * of_step, left = int32_t(p.b.layout.columns) - first;
+    const uint8_t* const from = places.of_matrix + first;
+    const uint32_t lane = read_thread() % 32;
+    const auto of_line = [&](int i) {
+        uint32_t at = places.of_line[i];
+        keep(at);  // so that what is computed of it takes no register over the loop
+        return at;
+    };
+    const auto copy = [&](int i, int word) {
+        copy_word(&to[i / 4][word][lane + 32 * (i % 4)],
+                  reinterpret_cast<const uint32_t*>(from + (of_line(i) & ~3u)) + word);
+    };
+#pragma unroll
+    for (int i = 0; i < places.kCount && (!last || left > of_step); i++)
+#pragma unroll
+        for (int word = 0; word <= kScaleWords<kind>; word++) copy(i, word);
+    if constexpr (last)
+#pragma unroll
+        for (int i = 0; i < places.kCount && left <= of_step; i++)
+#pragma unroll
+            for (int word = 0; word <= kScaleWords<kind>; word++)
+                if (4 * word < int32_t(of_line(i) % 4) + left) copy(i, word);
+}
+
+// Returns where the scales of a line of the tile begin, counted from those of the matrix.
+__device__ __forceinline__ uint32_t scales_of_line(const GemmProblem& p, const bf16::Tile& tile, uint32_t line) {
+    return uint32_t(scale_line(p.b.layout, min(uint32_t(tile.line) + line, uint32_t(p.n) - 1)));
+}
+
+template <int halves = 1>
+__device__ __forceinline__ ScalePlaces<halves> find_scales(const GemmProblem& p, const bf16::Tile& tile) {
+    const uint8_t* const of_matrix = matrix_scales(p.b, tile.group);
+    const uint32_t before = uint32_t(reinterpret_cast<uintptr_t>(of_matrix)) % 4;
+    ScalePlaces<halves> places{of_matrix - before, {}};
+#pragma unroll
+    for (int i = 0; i < places.kCount; i++)
+        places.of_line[i] = before + scales_of_line(p, tile, read_thread() % 32 + 32 * i);
+    return places;
+}
+
+// Stores the scales of the last step of a tile, of which some blocks may not exist, as copies would. Theirs become those of
+// finite numbers, since the codes there are zeros.
+template <Weights kind, int halves>
+__device__ __forceinline__ void store_last_scales(const GemmProblem& p, const bf16::Tile& tile, bool shifted, int32_t step,
+                                                  ScalesOfLines<kind>* to) {
+    constexpr uint32_t none = kind == Weights::Nvfp4 ? 0 : 0x7F7F7F7Fu;
+    const int32_t first = step * 4 * kScaleWords<kind>, left = int32_t(p.b.layout.columns) - first;
+#pragma unroll 1
+    for (uint32_t line = read_thread() % 32; line < halves * kScaledLines; line += 32) {
+        const uint8_t* const of_line = matrix_scales(p.b, tile.group) + scales_of_line(p, tile, line);
+        const int32_t before = shifted ? int32_t(reinterpret_cast<uintptr_t>(of_line) % 4) : 0;
+#pragma unroll 1
+        for (int32_t word = 0; word < kScaleWords<kind> + shifted; word++) {
+            const uint32_t code = uint32_t(first + 4 * word) * (kScaledCodes / (4 * kScaleWords<kind>));
+            const int64_t at = shifted ? first + 4 * word - before : scale_in_line(p.b.layout, code);
+            const uint32_t exist = first_bytes(max(min(before + left - 4 * word, 4), 0));
+            const uint32_t four = exist ? *reinterpret_cast<const uint32_t*>(of_line + at) : 0;
+            to[line / kScaledLines][word][line % kScaledLines] = (four & exist) | (none & ~exist);
+        }
+    }
+}
+
+// Returns how far into their words the scales of a thread's lines, `line` of the tile and 8 further, begin: 8 bits each.
+__device__ __forceinline__ uint32_t shifts_of_lines(const GemmProblem& p, const bf16::Tile& tile, uint32_t line) {
+    uint32_t shifts = 0;
+#pragma unroll
+    for (int l = 0; l < 2; l++) {
+        const uint32_t at =
+            uint32_t(reinterpret_cast<uintptr_t>(matrix_scales(p.b, tile.group))) + scales_of_line(p, tile, line + 8 * l);
+        shifts |= at % 4 * 8 << 8 * l;
+    }
+    return shifts;
+}
+
+// Holds the scales of a thread's two lines in a step.
+template <Weights kind>
+struct StepScales {
+    static constexpr int kCodes = kind == Weights::Nvfp4 ? kNvBlock : kMxBlock;  // of a scale
+    uint32_t words[2][kScaleWords<kind>];
+
+    // Scales of blocks that do not exist become those of finite numbers, since the codes there are zeros. `shifts`: by how
+    // many bits the scales of either line begin behind the first bit of their words, 8 bits each.
+    __device__ __forceinline__ void load(const ScalesOfLines<kind>& from, uint32_t line, bool exist, int32_t blocks,
+                                         bool shifted, uint32_t shifts) {
+        constexpr uint32_t none = kind == Weights::Nvfp4 ? 0 : 0x7F7F7F7Fu;
+#pragma unroll
+        for (int l = 0; l < 2; l++)
+#pragma unroll
+            for (int i = 0; i < kScaleWords<kind>; i++) words[l][i] = exist ? from[i][line + 8 * l] : none;
+        if (shifted) {
+#pragma unroll
+            for (int l = 0; l < 2; l++)
+#pragma unroll
+                for (int i = 0; i < kScaleWords<kind>; i++)
+                    words[l][i] = __funnelshift_r(words[l][i], from[i + 1][line + 8 * l], shifts >> 8 * l);
+        }
+        if (blocks >= 4 * kScaleWords<kind>) return;
+#pragma unroll
+        for (int i = 0; i < kScaleWords<kind>; i++) {
+            const uint32_t mask = first_bytes(max(min(blocks - 4 * i, 4), 0));
+#pragma unroll
+            for (int l = 0; l < 2; l++) words[l][i] = (words[l][i] & mask) | (none & ~mask);
+        }
+    }
+    // Returns whether one factor might not serve some of them: those of 2 and more, where it always serves others.
+    __device__ __forceinline__ bool any_special() const {
+        uint32_t marks = 0;
+#pragma unroll
+        for (int l = 0; l < 2; l++)
+            for (uint32_t word : words[l])
+                marks |= kind == Weights::Nvfp4 ? (word & 0x7F7F7F7Fu) + (0x80u - E4M3::nan_code) * 0x01010101u : word;
+        return marks & 0x80808080u;
+    }
+    // Returns the scale of the codes from `code` of the step on.
+    __device__ __forceinline__ uint32_t of(int l, int code) const {
+        const int block = code / kCodes;
+        return permute_bytes(words[l][block / 4], 0, 0x4440 | block % 4);
+    }
+};
+
+// ---- On the host ---------------------------------------------------------------------------------------------------------
+
+// Returns why scales cannot be copied by words of four, which lines of compact ones may begin anywhere in, but no word is
+// copied that has bytes of others' memory. Where a line's lie in those of a matrix is counted in 32 bits.
+inline Reason needs_words_of_scales(const GemmOperand& b) {
+    if (!is_block_scaled(b)) return {};
+    const int64_t last_row = (b.lines - 1) / b.layout.tile_rows;
+    const int64_t bytes = b.layout.swizzled ? (last_row / kSwizzleRows + 1) * b.layout.tile_row_scales()
+                                            : last_row * b.layout.line_stride + b.layout.columns;
+    if (bytes >= int64_t(1) << 32)
+        return [bytes] {
+            return format_text("needs less than 2^32 bytes of b's scales a matrix, found %lld", (long long)bytes);
+        };
+    if (b.layout.has_adjacent_fours() && reinterpret_cast<uintptr_t>(b.scales) % 4 == 0 &&
+        (b.layout.swizzled || bytes % 4 == 0))
+        return {};
+    return [at = b.scales, block = b.layout.block] {
+        return format_text(
+            "needs b's scales swizzled or one for each block of a line, in whole words at a multiple of 4 bytes, found one "
+            "for "
+            "%d codes, the first at %p",
+            block, static_cast<const void*>(at));
+    };
+}
+
+inline bool has_shifted_scales(const GemmOperand& b) {
+    return is_block_scaled(b) && !b.layout.swizzled && b.layout.line_stride % 4 != 0;
+}
+
+}  // namespace mxq::cuda::sm90
