@@ -828,8 +828,9 @@ extern "C" {
     ///                    scale, its largest. The scales of two tiles that meet count as fp32 scales: one very large scale in
     ///                    a tile of B (128 columns of D by 128 of L) or of A (a row by 128 of L) can make Inf and NaN of all
     ///                    that the tile meets; mxq_gemm_options_set_exact_products takes another implementation.
-    /// REBASED_GUARDED    c as there, and the conditions of EXACT_PRODUCTS. Codes move to the largest scale of a row of B or of
-    ///                    128 codes, except those of blocks 2^10 below it: R is at most about 2^-9 of a block's largest value.
+    /// REBASED_GUARDED    c as there, and the conditions of EXACT_PRODUCTS; with FP8 activations those of FP8_TENSOR_CORES. Codes
+    ///                    of MX move to the largest scale of a row of B or of 128 codes, except those of blocks 2^10 below it:
+    ///                    R is at most about 2^-9 of a block's largest value.
     /// BLACKWELL_TENSOR_CORES   FP8 and FP4 tensor cores of compute capability 10.0 and later. The same as FP8_TENSOR_CORES, but
     ///                    nobody has measured it yet: NVIDIA does not say how many bits their sums keep.
     /// ```
