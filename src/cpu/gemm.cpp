@@ -56,7 +56,8 @@ OperandLines matrix_of(const GemmOperand& operand, int64_t matrix) { return all_
 
 // Returns the product of A's rows of a group and the group's matrix of B.
 Product product_of_rows(const GemmProblem& problem, const GroupStart& a, int64_t rows, int64_t d_row) {
-    return {all_lines(part_of_group(problem.a, a, rows)), matrix_of(problem.b, a.index), problem.k, d_row, a.index};
+    const GroupStart start = problem.a.codes ? a : GroupStart{a.index, 0, 0, 0};  // rows without codes may be at NULL
+    return {all_lines(part_of_group(problem.a, start, rows)), matrix_of(problem.b, a.index), problem.k, d_row, a.index};
 }
 
 // Padding of codes is zeros, but what a Hadamard transform, of sixteens, made of it belongs to the sum. Every alignment has

@@ -38,16 +38,16 @@ struct CodeMove {
 Job<CodeMove> move_of_codes(const PadProblem::Part& part, const GroupMove& at) {
     CodeMove move{part.in.codes, part.out.codes, part.in.line_stride, part.out.line_stride, at.rows, part.line_bytes};
     int64_t lines = at.out_padded, bytes = part.line_bytes;
-    if (part.columnwise) {  // every start is a whole byte
-        const int64_t has_codes = part.lines > 0;  // a part without any may be at NULL
+    const int64_t has_codes = part.columnwise ? part.lines > 0 : part.line_bytes > 0;  // a part without any may be at NULL
+    if (part.columnwise) {                                                             // every start is a whole byte
         move.in += has_codes * at.in.codes * part.bits / 8;
         move.out += has_codes * at.out.codes * part.bits / 8;
         move.lines = lines = part.lines;
         move.bytes = codes_of_columns(at.rows) * part.bits / 8;
         bytes = at.out_padded * part.bits / 8;
     } else {
-        move.in += at.in.codes * part.in.line_stride;
-        move.out += at.out.codes * part.out.line_stride;
+        move.in += has_codes * at.in.codes * part.in.line_stride;
+        move.out += has_codes * at.out.codes * part.out.line_stride;
     }
     return {move, {1, lines, bytes, kRectangleRows, kRectangleCols}, 0};
 }
