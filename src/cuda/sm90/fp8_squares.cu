@@ -44,9 +44,9 @@ static_assert(sizeof(Shared) <= 227 * 1024, "what a CTA may have");
 
 // ---- Finding tiles ---------------------------------------------------------------------------------------------------
 
-// Sets where the CTA's tile of the cluster's turn `index` lies in a product of so many rows, whose first is row `row` of A
-// and `d_row` of D. Turns go through bands of columns (TileBands counts pairs of tiles), so that the rows of B that clusters
-// need at a time stay in L2.
+// Sets where the CTA's tile of the cluster's turn `index` lies in a product of so many rows; `tile` has the first lines of A and
+// D. Turns go through bands of columns (TileBands counts pairs of tiles), so that the rows of B that clusters need at a time stay
+// in L2.
 __device__ __forceinline__ void place_tile(const ProductArguments& args, uint32_t index, int64_t rows, int64_t padded,
                                            ProductTile& tile) {
     const uint32_t row_tiles = uint32_t((rows + kRows - 1) / kRows), width = args.bands.width(), of_band = row_tiles * width;
