@@ -301,7 +301,9 @@ TEST_CASE("chips: who takes FP8 with scales of 128 beside others") {
     const std::string rows = "mma_bf16_rows", many = has_own ? "wgmma_blocks_sm90" : portable;
     const auto dense = [](int32_t capability, const oracle::Spec& a, const oracle::Spec& b, int64_t m,
                           int32_t d = MXQ_FORMAT_BF16) {
-        return taker(capability, newest, recorder::dense(of(a, b, false, {m, 384, 512}, d)));
+        GemmProblem p = recorder::dense(of(a, b, false, {m, 384, 512}, d));
+        p.exact_products = true;
+        return taker(capability, newest, p);
     };
     int compared = 0;
     for (const oracle::Spec& other : {bf16(), mxfp4, nvfp4()})
@@ -318,6 +320,7 @@ TEST_CASE("chips: who takes FP8 with scales of 128 beside others") {
             CHECK(dense(80, a, b, 64) == rows);
             CHECK(dense(80, a, b, 65) == portable);
             GemmProblem p = recorder::by_rows(of(a, b, false, {4 * (is_weights && has_own ? 1 : 24), 384, 512}));
+            p.exact_products = true;
             p.groups.count = 4;
             CHECK(taker(90, newest, p) == rows);
             p.groups.count = 3;
@@ -325,6 +328,45 @@ TEST_CASE("chips: who takes FP8 with scales of 128 beside others") {
             compared++;
         }
     CHECK(compared == 6);
+}
+
+// Many rows of FP8 go with MX weights on FP8 tensor cores, unless products must be exact.
+TEST_CASE("chips: who takes FP8 with MX weights on Hopper") {
+    if (!cuda::wgmma_fp8_sm90.load) MXQ_SKIP("a build without kernels for sm_90a");
+    const std::string moved = "wgmma_fp8_sm90";
+    const auto dense = [](const oracle::Spec& a, const oracle::Spec& b, int64_t m, bool exact = false) {
+        GemmProblem p = recorder::dense(of(a, b, false, {m, 384, 512}));
+        p.exact_products = exact;
+        return taker(90, newest, p);
+    };
+    const oracle::Spec blocks = fp8(MXQ_SCALING_1X128), lines = fp8(MXQ_SCALING_ROW);
+    for (const oracle::Spec& weights : {mxfp4, mxfp6, mxfp8()}) {
+        INFO("weights of format " << weights.format);
+        CHECK(dense(blocks, weights, 64) == "wgmma_blocks_sm90");
+        CHECK(dense(blocks, weights, 65) == moved);
+        CHECK(dense(blocks, weights, 65, true) == "wgmma_blocks_sm90");
+        CHECK(dense(lines, weights, 256) == "wgmma_bf16_sm90");
+        CHECK(dense(lines, weights, 257) == moved);
+        GemmProblem p = recorder::by_rows(of(blocks, weights, false, {4 * 12 + 1, 384, 512}));
+        p.groups.count = 4;
+        CHECK(taker(90, newest, p) == moved);
+        p.groups.count = 5;
+        CHECK(taker(90, newest, p) == "mma_bf16_rows");
+    }
+    CHECK(dense(blocks, nvfp4(), 65) == "wgmma_blocks_sm90");
+}
+
+// Tiles of 256 x 128, in pairs, must fill 85% of the rounds of 66 clusters.
+TEST_CASE("chips: who takes FP8 1x128 with 128x128 on Hopper") {
+    if (!cuda::wgmma_fp8_sm90.load) MXQ_SKIP("a build without kernels for sm_90a");
+    const auto dense = [](int64_t m, int64_t n, int64_t k, int32_t d = MXQ_FORMAT_BF16) {
+        return taker(90, newest,
+                     recorder::dense(of(fp8(MXQ_SCALING_1X128), fp8(MXQ_SCALING_128X128), false, {m, n, k}, d)));
+    };
+    CHECK(dense(256 * 19, 256 * 3, 512) == "wgmma_fp8_sm90");  // 57 of 66
+    CHECK(dense(256 * 8, 256 * 7, 512) == library);            // 56
+    CHECK(dense(256 * 19, 256 * 3, 640) == library);
+    CHECK(dense(256 * 19, 256 * 3, 512, MXQ_FORMAT_F16) == library);
 }
 
 TEST_CASE("chips: who takes exact products on Hopper") {
@@ -367,8 +409,8 @@ TEST_CASE("chips: who takes exact products on Hopper") {
         for (int32_t scaling : {MXQ_SCALING_ROW, MXQ_SCALING_TENSOR, MXQ_SCALING_1X128}) {
             INFO("fp8 of scaling " << scaling << " with weights of format " << weights.format);
             const bool of_lines = scaling != MXQ_SCALING_1X128;
-            CHECK(dense(fp8(scaling), weights, 128) == (of_lines ? split : "wgmma_blocks_sm90"));
-            CHECK(dense(fp8(scaling), weights, 129) == (of_lines ? many : "wgmma_blocks_sm90"));
+            CHECK(dense(fp8(scaling), weights, 128, true) == (of_lines ? split : "wgmma_blocks_sm90"));
+            CHECK(dense(fp8(scaling), weights, 129, true) == (of_lines ? many : "wgmma_blocks_sm90"));
             CHECK(taker(100, newest, recorder::dense(of(fp8(scaling), weights, false))) == portable);
         }
     // More tiles of columns than there are multiprocessors; however scales lie.
@@ -483,11 +525,15 @@ TEST_CASE("chips: who takes exact products of so many rows on Hopper that weight
             INFO("a of format " << a.format << ", weights of format " << weights.format);
             const int64_t least = rows ? rows : 65536;
             GemmProblem p = recorder::dense(of(a, weights, false, {least, 384, 512}));
+            p.exact_products = true;
             CHECK(taker(90, newest, p) == (rows ? wide : many));
             p.sm_count = 64;  // which a pass does not keep to
             CHECK(taker(90, newest, p) == many);
-            CHECK(taker(90, newest, recorder::dense(of(a, weights, false, {least - 1, 384, 512}))) == many);
+            GemmProblem fewer = recorder::dense(of(a, weights, false, {least - 1, 384, 512}));
+            fewer.exact_products = true;
+            CHECK(taker(90, newest, fewer) == many);
             GemmProblem grouped = recorder::by_rows(of(a, weights, false, {4 * least, 384, 512}));
+            grouped.exact_products = true;
             grouped.groups.count = 4;
             CHECK(taker(90, newest, grouped) == (rows ? wide : many));
             grouped.groups.count = 5;
