@@ -201,7 +201,7 @@ private:
     size_t count_, at_ = 0, array_ = 0;
 };
 
-// What a quantized tensor is, without its memory.
+// Describes a quantized tensor: its format and options, not its memory.
 struct Spec {
     mxq_format format = 0;
     mxq_scaling scaling = 0;
@@ -241,7 +241,8 @@ inline void set_part(mxq::tensor& tensor, const Spec& spec, mxq_part part, const
             : tensor.set_const_part(part, codes.address(), codes.bytes(), scales.address(), scales.bytes());
 }
 
-// What the integer of a quantized tensor says. number: 0: nothing, 1: an amax, 2: a decode scale.
+// Holds what the integer argument of an operator says about a quantized operand. `number` says which fp32 number comes with it: 0 for
+// none, 1 for an amax, 2 for a decode scale.
 struct Word {
     Spec spec;
     bool transposed = false;

@@ -79,7 +79,7 @@ void copy_on_cuda(void* to, const void* from, uint64_t bytes, void* stream) {
 }
 using On = Place<Allocate>;
 
-// What a body reads, one after another, and what it writes.
+// Holds the arguments of a handler. Its body reads the inputs in their order, and writes the outputs.
 struct Call {
     const On& on;
     Views in, out;

@@ -1,6 +1,6 @@
 // The verbs as operators of torch, over its stable ABI: torch.ops.mxq_native. _torch_native.py writes what they take.
 //
-// One file serves every torch from 2.10 on. It finds libmxq beside itself, or takes the one that the process has loaded.
+// One binary serves every torch from 2.10 on. It loads libmxq from its own folder, or uses the one that the process has loaded.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -92,7 +92,7 @@ Tensor new_tensor_on(const Device& device, const Shape& shape, int32_t dtype) {
 
 // ---- Where a call runs -------------------------------------------------------------------------------------------------
 
-// What `with mxq.Context` blocks of this thread set, for one device each.
+// Holds a context that a `with mxq.Context` block of this thread has set for its device.
 struct Entered {
     int32_t type = 0, ordinal = 0;
     mxq_context* context = nullptr;

@@ -5,9 +5,8 @@
 //     lane (aligned)     512 columns a warp: eight elements, and eight that are 256 columns on
 //     lane (unaligned)   256 columns a warp: eight elements that are 32 apart
 //
-// Of aligned rows a lane has four 16-byte vectors (F32: eight). As many thread blocks as the SMs hold pass over the rows.
-// They load a row while they activate the one before. A warp finds the group of its row, which tells the bias, where there
-// is one.
+// A lane loads four 16-byte vectors of an aligned row, eight with F32. The thread blocks are persistent and prefetch: they load
+// the next row while they activate this one. With a bias, a warp searches the group of its row, since each group has its own.
 //
 // Bytes an element of BF16: 4 read, 2 written. Bound by instructions: about 30 an element of SwiGLU, twice as many of GELU
 // with erf. H200, 32768 x 2880, SwiGLU: 175 us, 0.76 of the rate of a device copy.

@@ -27,7 +27,7 @@ struct Arguments : RowwiseCodes {
     GroupedRows grouped;
 };
 
-// What the activation makes of eight gates, in fp32.
+// Holds eight activated numbers in fp32.
 struct Activated {
     static constexpr int count = kNumbers;
     float values[kNumbers];

@@ -1,5 +1,5 @@
-// What kernels share that quantize rows in the order of memory/segments.cuh: the scales of blocks and the codes of the four
-// requests of a lane, from values that it holds.
+// Computes block scales and codes of the values that a lane holds in registers, for kernels that quantize rows. A lane has four
+// vectors, in the order of memory/segments.cuh.
 #pragma once
 #include "cuda/memory/codes.cuh"
 #include "cuda/memory/magnitudes.cuh"

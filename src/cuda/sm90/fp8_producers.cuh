@@ -18,9 +18,13 @@
 
 namespace mxq::cuda::sm90 {
 
-// Says what columns of D have beside the factors of their lines: references of their own in steps that have marks (MX), where
-// rows have references (Marked) or fp32 scales (MarkedAlone); a scale for each piece of columns (FP8, 128x128), one for each
-// column (FP8, 1x128), or nothing.
+// Names the scales that a step's sums are multiplied by in the main loop, in addition to one factor for a row and a column of D:
+//
+//     Marked        of rows references of MX; of columns references too, in steps with marks
+//     MarkedAlone   of rows fp32 scales; of columns references of MX, in steps with marks
+//     Pieces        of both fp32 scales; 64 neighbouring columns share one (128x128)
+//     Each          of both fp32 scales, one for each column (1x128)
+//     None          of rows alone
 enum class Columns { Marked, MarkedAlone, Pieces, Each, None };
 MXQ_HD constexpr bool has_marks(Columns columns) { return columns == Columns::Marked || columns == Columns::MarkedAlone; }
 

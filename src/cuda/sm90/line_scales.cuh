@@ -1,7 +1,7 @@
 // Block scales of lines of weights: from memory to shared memory by words of four, and from there to the factors of codes.
 //
-//     a step     128 codes of a line: a word of scales, or of NVFP4 two
-//     shifted    where lines begin anywhere in words, a word more, which the reader moves to their place
+//     step         128 codes of a line, whose scales are one 4-byte word, or two with NVFP4
+//     unaligned    scales of a line that begin at any byte of a word: one more word is copied, and the reader shifts them
 #pragma once
 #include "cuda/memory/operand.cuh"
 #include "cuda/memory/weights.cuh"
@@ -46,8 +46,8 @@ __device__ __forceinline__ void copy_scales(const GemmProblem& p, const ScalePla
     }
 }
 
-// Copies the words that the scales of a step lie in, where lines begin anywhere: as many, and one more, which the last step
-// leaves out where no scale reaches into it, if there may be a `last`. Who reads them moves them to their place.
+// Copies the words of a step's unaligned scales: one more than aligned ones take. With `last`, the last step leaves out a word that
+// has none of its scales. The reader shifts the scales.
 template <Weights kind, bool last, int halves>
 __device__ __forceinline__ void copy_shifted_scales(const GemmProblem& p, const ScalePlaces<halves>& places, int32_t step,
                                                     ScalesOfLines<kind>* to) {
@@ -174,8 +174,8 @@ struct StepScales {
 
 // ---- On the host ---------------------------------------------------------------------------------------------------------
 
-// Returns why scales cannot be copied by words of four, which lines of compact ones may begin anywhere in, but no word is
-// copied that has bytes of others' memory. Where a line's lie in those of a matrix is counted in 32 bits.
+// Returns why scales cannot be copied by 4-byte words. Compact scales of a line may be unaligned, but no word may reach past the
+// tensor's memory. Offsets of scales in a matrix have 32 bits.
 inline Reason needs_words_of_scales(const GemmOperand& b) {
     if (!is_block_scaled(b)) return {};
     const int64_t last_row = (b.lines - 1) / b.layout.tile_rows;

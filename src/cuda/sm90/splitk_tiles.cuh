@@ -1,8 +1,8 @@
 // Brings to a block of splitk_sm90 what it has of its tile, by two warps.
 //
-//     a tile      128 lines of weights and all tokens, up to 32, 64, 96 or 128; its contraction is shared by the blocks of a
-//     cluster a step      128 codes of the contraction: two boxes of tokens, a box of codes, and the scales of the lines in
-//     words a block     as many steps on their way as it has room for, which is all of them where weights are small
+//     a tile      128 lines of weights and all tokens, up to 32, 64, 96 or 128; the CTAs of a cluster split its contraction
+//     a step      128 codes of the contraction: two boxes of tokens, a box of codes, and words of scales of the lines
+//     a CTA       loads as many steps ahead as it has stages for: all of them where weights are small
 #pragma once
 #include "cuda/memory/dependent_launch.cuh"
 #include "cuda/memory/operand.cuh"

@@ -1,8 +1,8 @@
 // The warps of weights_sm90 that decode and multiply FP4 weights with scales of 32 or 16 codes:
 //
 //     shared       128 codes of a line and their scales
-//     registers    32 or 64 of them as BF16, times their scales, a turn: decoded while the tensor cores multiply the turn
-//     before fp32         sums of the whole contraction
+//     registers    32 or 64 codes as BF16, times their scales: decoded while the tensor cores multiply those before
+//     fp32         sums of the whole contraction
 //
 // Each of two warpgroups has 64 of every 128 of the tile's lines and all of its tokens. A thread has a quarter of 128 codes,
 // 32 in a row, of two lines: tokens are arranged for that (weights_tokens.h). Scales far above 1 need two factors: a warp
@@ -13,9 +13,8 @@
 
 namespace mxq::cuda::sm90::weights {
 
-// Says which lines of each 128 a thread has: where their codes lie in those of a stage, where the words of scales of its
-// quarter of them, by how many bits these begin behind the first bit of their words (8 bits for either line), and the
-// quarter's bytes.
+// Holds the offsets of a thread's two lines in a stage, of each 128 lines: `codes` of their codes, `scales` of the words with the
+// scales of its quarter, `shifts` by which a line's scales are unaligned (in bits, 8 for either line), and `bytes` of the quarter.
 struct Place {
     uint32_t codes, scales, shifts, bytes;
 };
@@ -54,7 +53,8 @@ struct QuarterScales {
 
 template <Weights kind, int tokens, int halves>
 struct ScaledConsumer {
-    // Words of eight codes of a turn. Two CTAs of an SM have registers for two words of MXFP4 beside the sums of 32 tokens.
+    // Decodes one or two words of eight codes at a time. With two CTAs an SM, registers suffice for two words where the format is
+    // MXFP4 and a tile has 32 tokens.
     static constexpr bool kShort =
         Shared<kind, tokens, halves>::kCtas == 2 && (kind == Weights::Nvfp4 || tokens == kSomeTokens);
     static constexpr int kTurnWords = kShort ? 1 : 2, kTurns = 4 / kTurnWords * halves;

@@ -1,5 +1,5 @@
 // A warp takes 256 numbers of a row, a lane eight of them: 16 bytes, whose pairs of numbers 0 and 4, 1 and 5, ... it writes
-// to four places. Lanes of a group of four have the same eight of four quarters, which come to lie beside each other.
+// to four places. Lanes of a group of four have the same eight of four quarters, which become neighbours in memory.
 #include "cuda/sm90/weights_tokens.h"
 
 #include "cuda/launch.h"

@@ -101,7 +101,8 @@ _contexts: Dict[Device, Context] = {}
 _lock = threading.Lock()
 _Entered = Optional[Tuple[Context, Any]]  # the innermost context, and those around it
 _entered: "contextvars.ContextVar[_Entered]" = contextvars.ContextVar("mxq", default=None)
-# What compiled libraries are told where a `with` block begins, (device type, ordinal, address), and where it ends, (address).
+# Pairs of functions of compiled libraries. A `with` block calls the first with (device type, ordinal, address of the context) as it
+# begins, and the second with (address) as it ends.
 followers: List[Tuple[Callable[..., None], Callable[..., None]]] = []
 
 

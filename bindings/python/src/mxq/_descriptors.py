@@ -14,7 +14,7 @@ _destroy = lib.mxq_tensor_destroy
 
 
 class Spec(NamedTuple):
-    """What a quantized tensor is, without its memory."""
+    """Describes a quantized tensor: its format and options, not its memory."""
 
     format: str
     scaling: str
