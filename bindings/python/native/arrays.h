@@ -112,6 +112,7 @@ struct Operand {
     mxq::tensor tensor;
     bool transposed = false;
     Shape shape;
+    uint64_t bytes = 0;  // of a plain one
 
     void transpose() {
         transposed = !transposed;
@@ -135,6 +136,12 @@ inline std::optional<int64_t> row_stride(const View& view, bool transposed) {
 // How a plain array may lie: row-major, or as the operand A or B of a product, of which a transposed view is welcome.
 enum class Order { rows, a, b };
 
+// Gives a plain operand its memory.
+inline void set_plain(Operand& operand, const View& view, bool written) {
+    void* data = operand.bytes ? view.data : nullptr;
+    written ? operand.tensor.set_data(data, operand.bytes) : operand.tensor.set_const_data(data, operand.bytes);
+}
+
 // A plain array as it is read: A as it is and B as a transposed view, where an array can be read either way.
 inline Operand plain_operand(const View& view, const char* what, Order order, bool written = false) {
     const mxq_format format = plain_format(view, what);
@@ -149,12 +156,11 @@ inline Operand plain_operand(const View& view, const char* what, Order order, bo
         std::array<int64_t, 3> shape = view.shape;
         if (transposed) std::swap(shape[last], shape[last - 1]);
         Operand out{new_tensor(format, shape.data(), view.dims), transposed,
-                    Shape(view.shape.begin(), view.shape.begin() + view.dims)};
+                    Shape(view.shape.begin(), view.shape.begin() + view.dims), 0};
         if (*stride != shape[last]) out.tensor.set_row_stride(*stride);
         const int64_t lines = (view.dims == 3 ? shape[0] : 1) * shape[last - 1];
-        const uint64_t bytes = lines && shape[last] ? ((lines - 1) * *stride + shape[last]) * view.item() : 0;
-        void* data = bytes ? view.data : nullptr;
-        written ? out.tensor.set_data(data, bytes) : out.tensor.set_const_data(data, bytes);
+        out.bytes = lines && shape[last] ? ((lines - 1) * *stride + shape[last]) * view.item() : 0;
+        set_plain(out, view, written);
         return out;
     }
     refuse(std::string(what) + " has shape " + text_of(view.shape.data(), view.dims) + " and strides of " +
@@ -278,7 +284,7 @@ Operand next_operand(Reader<Arrays>& from, const char* what, Order order, const 
         return plain;
     }
     Word word(integer);
-    Operand out{{}, word.transposed, Shape(word.dims)};
+    Operand out{{}, word.transposed, Shape(word.dims), 0};
     for (int64_t& size : out.shape) size = from.word();
     if (ends) word.groups.ends = *ends;
     out.tensor = word.spec.describe(out.shape.data(), word.dims, ends ? &word.groups : nullptr);

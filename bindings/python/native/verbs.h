@@ -34,10 +34,13 @@ inline mxq_context* context_of(mxq_device type, int32_t ordinal) {
 }
 
 // Calls a verb with the workspace that it needs. It is asked only where it, or the last call of the verb, needed some.
+// known: the bytes that the last call of this kind needed, which are then given without asking.
 template <class Allocate, class Call, class Query>
-void run(const Place<Allocate>& place, std::atomic<bool>& needs_workspace, const Call& call, const Query& query) {
-    if (!place.cuda || !needs_workspace.load(std::memory_order_relaxed)) {
-        const mxq_status status = call(nullptr, 0);
+void run(const Place<Allocate>& place, std::atomic<bool>& needs_workspace, const Call& call, const Query& query,
+         uint64_t* known = nullptr) {
+    if (!place.cuda || known || !needs_workspace.load(std::memory_order_relaxed)) {
+        const uint64_t bytes = place.cuda && known ? *known : 0;
+        const mxq_status status = call(bytes ? place.allocate(bytes) : nullptr, bytes);
         if (!place.cuda || status != MXQ_STATUS_BUFFER_TOO_SMALL) return mxq::check(status);
     }
     mxq_plan* raw = nullptr;
@@ -45,12 +48,13 @@ void run(const Place<Allocate>& place, std::atomic<bool>& needs_workspace, const
     const uint64_t bytes = mxq_plan_workspace_bytes(raw);
     mxq_plan_destroy(raw);
     needs_workspace.store(bytes != 0, std::memory_order_relaxed);
+    if (known) *known = bytes;
     mxq::check(call(bytes ? place.allocate(bytes) : nullptr, bytes));
 }
 
 template <class Allocate>
 void quantize(const Place<Allocate>& place, const mxq::quantize_options& options, const mxq::tensor& in,
-              const mxq::tensor& out) {
+              const mxq::tensor& out, uint64_t* known = nullptr) {
     static std::atomic<bool> needs{false};
     mxq_context* on = place.context;
     run(
@@ -58,11 +62,11 @@ void quantize(const Place<Allocate>& place, const mxq::quantize_options& options
         [&](void* work, uint64_t bytes) {
             return mxq_quantize(on, options.get(), in.get(), out.get(), work, bytes, place.stream);
         },
-        [&](mxq_plan** plan) { return mxq_quantize_query(on, options.get(), in.get(), out.get(), plan); });
+        [&](mxq_plan** plan) { return mxq_quantize_query(on, options.get(), in.get(), out.get(), plan); }, known);
 }
 
 template <class Allocate>
-void dequantize(const Place<Allocate>& place, const mxq::tensor& in, const mxq::tensor& out) {
+void dequantize(const Place<Allocate>& place, const mxq::tensor& in, const mxq::tensor& out, uint64_t* known = nullptr) {
     static std::atomic<bool> needs{false};
     mxq_context* on = place.context;
     run(
@@ -70,7 +74,7 @@ void dequantize(const Place<Allocate>& place, const mxq::tensor& in, const mxq::
         [&](void* work, uint64_t bytes) {
             return mxq_dequantize(on, nullptr, in.get(), out.get(), work, bytes, place.stream);
         },
-        [&](mxq_plan** plan) { return mxq_dequantize_query(on, nullptr, in.get(), out.get(), plan); });
+        [&](mxq_plan** plan) { return mxq_dequantize_query(on, nullptr, in.get(), out.get(), plan); }, known);
 }
 
 // How operands are multiplied.
@@ -95,7 +99,8 @@ inline mxq::gemm_options options_of(const Product& how, const Operand& a, const 
 }
 
 template <class Allocate>
-void multiply(const Place<Allocate>& place, const Product& how, const Operand& a, const Operand& b, const mxq::tensor& out) {
+void multiply(const Place<Allocate>& place, const Product& how, const Operand& a, const Operand& b, const mxq::tensor& out,
+              uint64_t* known = nullptr) {
     static std::atomic<bool> needs[2];
     const mxq::gemm_options options = options_of(how, a, b);
     const auto verb = how.grouped ? mxq_grouped_gemm : mxq_gemm;
@@ -106,7 +111,7 @@ void multiply(const Place<Allocate>& place, const Product& how, const Operand& a
         [&](void* work, uint64_t bytes) {
             return verb(on, options.get(), a.tensor.get(), b.tensor.get(), out.get(), work, bytes, place.stream);
         },
-        [&](mxq_plan** plan) { return query(on, options.get(), a.tensor.get(), b.tensor.get(), out.get(), plan); });
+        [&](mxq_plan** plan) { return query(on, options.get(), a.tensor.get(), b.tensor.get(), out.get(), plan); }, known);
 }
 
 // ---- Experts -----------------------------------------------------------------------------------------------------------

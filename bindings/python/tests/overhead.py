@@ -34,20 +34,22 @@ def report(name, x, wait=lambda: None):
 def report_operators(device, wait=lambda: None):
     """Calls of mxq.torch, and of the operators beneath them alone."""
     import mxq.torch as mt
+    from mxq import _torch_eager
     from mxq import _torch_native as native
 
     if native.ops is None:
         print(f"torch {torch.__version__}: no operators in C++: {native.missing}")
         return
-    x, weight = torch.ones(2, 64, device=device), mxq.quantize(torch.ones(32, 64, device=device))
+    x, weight = torch.ones(2, 64, device=device), mxq.quantize(torch.ones(32, 64, device=device)).T
     q = mt.quantize(x)
-    (left, of_left), (right, of_right) = native.operand(q), native.operand(weight.T)
-    word = native._recipe("mxfp8_e4m3", "rowwise", None, False, "tensor", None, 2).word
+    (codes, scales, _, of_q, *_), (of_weight, its_scales, _, words, *_) = _torch_eager._operand(q, False), _torch_eager._operand(weight, False)
+    word = _torch_eager._recipe("mxfp8_e4m3", "rowwise", None, False, "tensor", None, 2).word
     tokens, ids = torch.ones(2, 64, device=device), torch.tensor([[0, 1], [1, 2]], device=device)
     experts = [mxq.quantize(torch.ones(shape, device=device)) for shape in ((4, 64, 64), (4, 64, 32))]
-    calls = {"quantize": (lambda: mt.quantize(x), lambda: native._quantize(x, word, None)),
-             "dequantize": (lambda: mt.dequantize(q), lambda: native._dequantize(left, [1, *of_left])),
-             "matmul": (lambda: mt.matmul(q, weight.T), lambda: native._matmul(left + right, [1, *of_left, *of_right], 1.0)),
+    product = "1 1.0" + of_q + words
+    calls = {"quantize": (lambda: mt.quantize(x), lambda: _torch_eager._quantize_part(x, word)),
+             "dequantize": (lambda: mt.dequantize(q), lambda: _torch_eager._dequantize_part(codes, scales, "1" + of_q)),
+             "matmul": (lambda: mt.matmul(q, weight), lambda: _torch_eager._product(codes, scales, of_weight, its_scales, product)),
              "expert_layer": (lambda: mt.expert_layer(tokens, ids, None, *experts), None)}
     ops, times = native.ops, {}
     for name, (call, operator) in calls.items():

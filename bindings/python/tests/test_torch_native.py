@@ -15,7 +15,7 @@ mt = pytest.importorskip("mxq.torch")
 from mxq import _torch_native as native  # noqa: E402
 from mxq._products import prepare_grouped_matmul as REFERENCE_GROUPED  # noqa: E402
 from mxq._products import prepare_matmul as REFERENCE_MATMUL  # noqa: E402
-from mxq import _torch_calls, _torch_experts, _torch_verbs  # noqa: E402
+from mxq import _torch_calls, _torch_eager, _torch_experts, _torch_verbs  # noqa: E402
 
 pytestmark = pytest.mark.skipif(native.ops is None, reason=f"no operators in C++: {native.missing}")
 FORMATS = [("mxfp8_e4m3", None), ("mxfp8_e4m3", "32x32"), ("mxfp8_e5m2", "128x128"), ("mxfp6_e2m3", None), ("mxfp6_e3m2", "row"),
@@ -28,8 +28,10 @@ ENDS = torch.tensor([5, 12, 32], dtype=torch.int32)
 def calls(monkeypatch):
     """Counts calls of the operators in C++, and refuses those in Python and the verbs that stand in for them."""
     made = []
-    for name in ("_quantize", "_dequantize", "_matmul", "_grouped_matmul"):
-        monkeypatch.setattr(native, name, lambda *given, name=name, call=getattr(native, name): (made.append(name), call(*given))[1])
+    for module, names in ((native, ("_quantize", "_dequantize", "_matmul", "_grouped_matmul")),
+                          (_torch_eager, ("_quantize_part", "_quantize_part_with_amaxes", "_dequantize_part", "_product", "_product_with"))):
+        for name in names:
+            monkeypatch.setattr(module, name, lambda *given, name=name, call=getattr(module, name): (made.append(name), call(*given))[1])
 
     def refuse(*given, **options):
         raise AssertionError("Python was called")
@@ -68,7 +70,8 @@ def test_quantize_and_dequantize(calls, format, scaling, parts):
         assert same_parts(q, expected)
         for dtype in (None, torch.float32, torch.float16):
             made = mt.dequantize(q, dtype)
-            assert calls[-1] == "_dequantize" and torch.equal(made, expected.dequantize(dtype)) and made.dtype == (dtype or x.dtype)
+            one_part = "_dequantize_part" if parts != "both" else "_dequantize"
+            assert calls[-1] == one_part and torch.equal(made, expected.dequantize(dtype)) and made.dtype == (dtype or x.dtype)
 
 
 @pytest.mark.parametrize("format", ["mxfp8_e4m3", "nvfp4", "fp8_e4m3", "mxfp4"])
@@ -79,24 +82,31 @@ def test_quantize_of_groups_and_options(calls, format):
         q, expected = mt.quantize(rows, format, ends=groups, parts="both"), mxq.quantize(rows, format, groups=groups, parts="both")
         assert all(a.shape == b.shape for a, b in zip(q._arrays, expected._arrays))
         assert torch.equal(mt.dequantize(q), expected.dequantize()) and calls[-1] == "_dequantize"
+        one = mt.quantize(rows, format, ends=groups)
+        assert torch.equal(mt.dequantize(one), expected.dequantize()) and calls[-1] == "_dequantize_part"
         assert torch.equal(mt.dequantize(q, part="columnwise"), expected.dequantize(part="columnwise"))
     plain = tensor(128, 256)
     for options in ({"swizzled": True}, *({"scope": "expert"},) * (format[0] != "m"), *({"scale_rounding": "floor"},) * (format[0] == "m")):
         if not (format == "fp8_e4m3" and "swizzled" in options):
             assert same_parts(mt.quantize(plain, format, **options), mxq.quantize(plain, format, **options))
-    assert set(calls) == {"_quantize", "_dequantize"}
+    one_part = "_quantize_part_with_amaxes" if format == "nvfp4" else "_quantize_part"
+    assert set(calls) - {one_part} == {"_quantize", "_dequantize", "_dequantize_part"}
 
 
 @pytest.mark.parametrize("format, scaling", FORMATS)
 def test_products(calls, format, scaling):
     x, w, bias = tensor(48, 64), tensor(32, 64, seed=2), tensor(1, 32, seed=3)[0]
     q, weight = (mxq.quantize(each, format, scaling=scaling, parts="both") for each in (x, w))
-    cases = [(q, weight.T), (x, weight.T), (x, w.T), (x, w.t().contiguous()), (q, weight.dequantize().T), (q.T, x), (x.T, x)]
+    rows, rows_of_weight, columns = (mxq.quantize(each, format, scaling=scaling, parts=part)
+                                     for each, part in ((x, "rowwise"), (w, "rowwise"), (x, "columnwise")))
+    cases = [(q, weight.T), (x, weight.T), (x, w.T), (x, w.t().contiguous()), (q, weight.dequantize().T), (q.T, x), (x.T, x),
+             (rows, rows_of_weight.T), (x, rows_of_weight.T), (rows, w.T), (columns.T, columns)]
     for (a, b), more in itertools.product(cases, ({}, {"dtype": torch.float32}, {"exact_products": True, "row_invariant": True})):
         more = {**more, "bias": bias} if b.shape[-1] == 32 else more
         found = mt.matmul(a, b, **more)
-        del calls[:-1]
-        assert calls == ["_matmul"]
+        lists = any(len(each.parts) == 2 for each in (getattr(x, "base", x) for x in (a, b)) if isinstance(each, mxq.QTensor))
+        besides = "bias" in more or (format == "nvfp4" and not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)))
+        assert calls[-1] == ("_matmul" if lists else "_product_with" if besides else "_product")
         assert torch.equal(found, REFERENCE_MATMUL(a, b, **more).run())
 
 
@@ -108,7 +118,10 @@ def test_grouped_products(calls, format):
         q = mxq.quantize(x, format, groups=groups)
         for a, more in ((q, {}), (x, {"groups": groups}), (x, {"groups": groups, "bias": bias, "dtype": torch.float32, "alpha": 0.5})):
             assert torch.equal(mxq.grouped_matmul(a, weight.mT, **more), REFERENCE_GROUPED(a, weight.mT, **more).run())
-    assert set(calls) == {"_grouped_matmul"} and len(calls) == 6
+    assert set(calls) == {"_product_with"} and len(calls) == 6
+    both = mxq.quantize(w, format, parts="both")
+    assert torch.equal(mxq.grouped_matmul(x, both.mT, groups=ENDS), REFERENCE_GROUPED(x, both.mT, groups=ENDS).run())
+    assert calls[-1] == "_grouped_matmul"
 
 
 LAYERS = [("mxfp8_e4m3", None), ("mxfp8_e4m3", "32x32"), ("mxfp4", None), ("nvfp4", None), ("nvfp4", "16x16"), ("fp8_e4m3", "1x128"),
@@ -238,7 +251,7 @@ def test_compiled_graphs_and_dynamic_shapes():
 def test_operators_pass_the_checks_of_torch():
     x, w = tensor(32, 64), mxq.quantize(tensor(24, 64, seed=2), "nvfp4", parts="both")
     tests = ("test_schema", "test_faketensor", "test_aot_dispatch_dynamic")
-    word = native._recipe("nvfp4", "both", None, False, "tensor", None, 2).word
+    word = _torch_eager._recipe("nvfp4", "both", None, False, "tensor", None, 2).word
     library.opcheck(torch.ops.mxq_native.quantize.default, (x, word, None), test_utils=tests)
     tensors, words = native.operand(w.T)
     library.opcheck(torch.ops.mxq_native.matmul.default, ([x, *tensors], [1, 0, *words], 1.0), test_utils=tests)

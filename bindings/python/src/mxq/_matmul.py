@@ -22,11 +22,16 @@ def _torch_follows(*operands: Any) -> bool:
     return torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in flat)
 
 
-def _simple(out: Any, beta: float, accumulate: bool, implementation: Any, context: Any) -> Any:
-    """The operators of torch in C++, where they are loaded and take a product with these options; None otherwise."""
+def _direct(out: Any, beta: float, accumulate: bool, implementation: Any, context: Any) -> Any:
+    """The calls of the operators of torch in C++, where these are imported and take a product with these options; None otherwise."""
     if out is not None or beta != 0 or accumulate or implementation is not None or context is not None:
         return None
-    return sys.modules.get("mxq._torch_native")
+    return sys.modules.get("mxq._torch_eager")
+
+
+def _in_cpp(out: Any, beta: float, accumulate: bool, implementation: Any, context: Any) -> Any:
+    """The same with lists as arguments, which take more operands in more time."""
+    return _direct(out, beta, accumulate, implementation, context) and sys.modules["mxq._torch_native"]
 
 
 @verb(prepare_matmul)
@@ -46,13 +51,17 @@ def matmul(a: Any, b: Any, *, dtype: Any = None, out: Any = None, alpha: float =
     row_invariant: the bits of a row of the result depend on that row of a and on b, whatever else is in the batch.
     torch: arrays and the bias have gradients; quantized tensors are constants. An `out` is refused where a gradient is wanted.
     """
+    eager = _direct(out, beta, accumulate, implementation, context)
+    found = eager and eager.product(a, b, None, False, dtype, bias, exact_products, row_invariant, sm_count, alpha)
+    if found is not None:
+        return found
     options: Any = dict(dtype=dtype, out=out, alpha=alpha, beta=beta, accumulate=accumulate, bias=bias, exact_products=exact_products,
                         row_invariant=row_invariant, sm_count=sm_count, implementation=implementation, context=context)
     if _torch_follows(a, b, bias, out):
         from . import _torch_calls
 
         return _torch_calls.matmul(a, b, **options)
-    native = _simple(out, beta, accumulate, implementation, context)
+    native = _in_cpp(out, beta, accumulate, implementation, context)
     found = native and native.product(a, b, None, False, dtype, bias, exact_products, row_invariant, sm_count, alpha)
     if found is not None:
         return found
@@ -72,6 +81,10 @@ def grouped_matmul(a: Any, b: Any, *, groups: Any = None, dtype: Any = None, out
     groups: those of an array a; a quantized tensor has its own. Rows that are in no group are zero. bias is (experts, outputs).
     The other options are those of matmul.
     """
+    eager = _direct(out, beta, accumulate, implementation, context)
+    found = eager and eager.product(a, b, groups, True, dtype, bias, exact_products, row_invariant, sm_count, alpha)
+    if found is not None:
+        return found
     options: Any = dict(groups=groups, dtype=dtype, out=out, alpha=alpha, beta=beta, accumulate=accumulate, bias=bias,
                         exact_products=exact_products, row_invariant=row_invariant, sm_count=sm_count,
                         implementation=implementation, context=context)
@@ -79,7 +92,7 @@ def grouped_matmul(a: Any, b: Any, *, groups: Any = None, dtype: Any = None, out
         from . import _torch_calls
 
         return _torch_calls.grouped_matmul(a, b, **options)
-    native = _simple(out, beta, accumulate, implementation, context)
+    native = _in_cpp(out, beta, accumulate, implementation, context)
     found = native and native.grouped_product(a, b, groups, dtype, bias, exact_products, row_invariant, sm_count, alpha)
     if found is not None:
         return found

@@ -1,7 +1,7 @@
 """Quantized tensors: codes and scales of one or two parts, and the descriptor that tells the library of them."""
 import ctypes
 import functools
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from ._arrays import kind_named, kind_of, memory_keys
 from ._descriptors import Sizes, Spec, describe, make_spec, number_shape, part_sizes, sizes_without_groups, used_before
@@ -27,18 +27,20 @@ class QTensor(Operators):
     tensor of experts, q[i] and q[i:j] are views of some.
     """
 
-    __slots__ = ("_spec", "_shape", "_groups", "_parts", "dtype", "_device", "_kind", "_arrays", "_described", "_native")
+    __slots__ = ("_spec", "_shape", "_groups", "_parts", "dtype", "_device", "_kind", "_arrays", "_described", "_native", "_eager")
 
     def __init__(self, spec: Spec, shape: Shape, groups: Optional[Groups], parts: Dict[str, Part], dtype: str, device: Device,
-                 kind: Any, handle: Optional[Handle] = None, arrays: Optional[List[Any]] = None):
+                 kind: Any, handle: Optional[Handle] = None, arrays: Optional[Sequence[Any]] = None):
         self._spec, self._shape, self._groups, self._parts, self.dtype = spec, shape, groups, parts, dtype
         self._device, self._kind = device, kind
         self._arrays = arrays or [array for part in parts.values() for array in part[:4] if array is not None]
         if groups is not None:
-            self._arrays += [groups.ends] if groups.host_ends is None else [groups.ends, groups.host_ends]
+            self._arrays = [*self._arrays, groups.ends, *([] if groups.host_ends is None else [groups.host_ends])]
         # The descriptor, and the keys of the arrays whose addresses it has.
         self._described = None if handle is None else (handle, memory_keys(self._arrays))
-        self._native: Any = None  # what operators of torch take for it, and for its transpose
+        # What operators of torch take for it and for its transpose, in graphs and in eager calls.
+        self._native: Any = None
+        self._eager: Any = None
 
     @staticmethod
     def from_parts(format: str, shape: Shape, *, rowwise: Any = None, columnwise: Any = None, scaling: Optional[str] = None,
@@ -216,7 +218,7 @@ class QTensor(Operators):
     @property
     def T(self) -> "Transposed":
         """The transpose, for products: matmul(x, w.T). Nothing is moved. Of experts, mT is meant."""
-        if len(self.shape) != 2:
+        if len(self._shape) != 2:
             raise Error(f"T of shape {self.shape} is not defined; mT swaps the rows and columns of each expert")
         return Transposed(self)
 
@@ -271,7 +273,8 @@ class Transposed(Operators):
 
     @property
     def shape(self) -> Shape:
-        return (*self.base.shape[:-2], self.base.shape[-1], self.base.shape[-2])
+        of = self.base._shape
+        return (*of[:-2], of[-1], of[-2])
 
     @property
     def T(self) -> QTensor:

@@ -4,7 +4,7 @@ from typing import Any, List, Optional, Sequence, Tuple
 import torch
 from torch import Tensor
 
-from . import _torch_calls, _torch_native
+from . import _torch_calls, _torch_eager, _torch_native
 from ._activation import Clamp
 from ._arguments import number
 from ._library import Error
@@ -137,6 +137,11 @@ def expert_layer(x: Tensor, ids: Tensor, weights: Optional[Tensor], gate_up: Any
         _torch_calls.refuse_transforms("expert layers")
     numbers = None if clamp is None else tuple([number(value, "clamp") for value in clamp])
     frozen = isinstance(gate_up, QTensor)
+    if frozen and _torch_eager.quiet():
+        found = _torch_native.expert_layer(x, ids, weights, gate_up, down, gate_up_bias, down_bias, None, scale_rounding, activation,
+                                           gate_layout, numbers)
+        if found is not None:
+            return found
     settings = Settings(activation, gate_layout, numbers, None if frozen else format or "mxfp8_e4m3", scaling, scale_rounding,
                         weight_gradient).text
     leaves = (x, weights, gate_up, down, gate_up_bias, down_bias)

@@ -6,7 +6,6 @@ which also repeat what these refuse, so that an error is the same. MXQ_TORCH_OPE
 _operands.py says how an operand is written.
 """
 import ctypes
-import functools
 import os
 from pathlib import Path
 from typing import Any, List, Optional, Tuple
@@ -15,22 +14,19 @@ import torch
 from torch import Tensor, library
 from torch.autograd import forward_ad
 
-from . import _context, _kind_torch
-from ._descriptors import Spec, checked_spec
+from . import _context
+from ._descriptors import Spec
 from ._groups import Groups
 from ._library import Error
-from ._memory import CUDA, HOST
-from ._names import FORMAT_OF_DTYPE, PARTS, value_of
+from ._names import FORMAT_OF_DTYPE
 from ._operands import (ACTIVATIONS, GATE_LAYOUTS, HAS_BIAS, HAS_DOWN_BIAS, HAS_WEIGHTS, ROUNDINGS, head_word, quantized_operand, seen_operand,
                         spec_of, spec_word)
-from ._parts import Part
 from ._qtensor import QTensor, Transposed
 from ._torch_ops import fake_parts
-from ._verbs import parts_of
 
 _OLDEST = (2, 10)  # the first whose stable interface has lists and texts
-_DTYPES = {getattr(torch, name): format for name, format in FORMAT_OF_DTYPE.items()}
-_DTYPE_OF = {format: dtype for dtype, format in _DTYPES.items()}
+DTYPES = {getattr(torch, name): format for name, format in FORMAT_OF_DTYPE.items()}
+_DTYPE_OF = {format: dtype for dtype, format in DTYPES.items()}
 
 Operand = Tuple[List[Tensor], List[int]]
 
@@ -124,37 +120,9 @@ def _remembered(q: QTensor, transposed: bool) -> Optional[Operand]:
 # Each gives None where the operators in Python have to make the call.
 
 
-class _Recipe:
-    """What calls of quantize with the same options have in common."""
-
-    __slots__ = ("spec", "names", "each", "word")
-
-    def __init__(self, format: str, parts: Any, scaling: Optional[str], swizzled: bool, scope: str, scale_rounding: Optional[str], dims: int):
-        self.spec, self.names = checked_spec(format, scaling, swizzled, scope, 448), parts_of(parts)
-        rounding = 0 if scale_rounding is None else value_of("mxq_scale_rounding", scale_rounding, "scale_rounding")
-        self.word = spec_word(self.spec, sum(PARTS[name] for name in self.names), dims, scale_rounding=rounding)
-        self.each = 3 if self.spec.format == "nvfp4" else 2
-
-
-_recipe = functools.lru_cache(maxsize=256)(_Recipe)
-
-
-def quantize(x: Tensor, *options: Any) -> Optional[QTensor]:
-    """The tensor x quantized, outside of graphs and without groups. options: those of a recipe but for the last."""
-    if ops is None:
-        return None
-    try:
-        recipe = _recipe(*options, x.dim())
-        made = _quantize(x, recipe.word, None)
-    except (RuntimeError, TypeError, ValueError):  # the operator in Python says why
-        return None
-    each, names = recipe.each, recipe.names
-    if len(names) == 1:
-        parts = {names[0]: Part(*made)}
-    else:
-        parts = {name: Part(*made[each * i : each * (i + 1)]) for i, name in enumerate(names)}
-    device = HOST if x.is_cpu else (CUDA, x.get_device())
-    return QTensor(recipe.spec, tuple(x.shape), None, parts, _kind_torch._NAMES[x.dtype], device, _kind_torch, None, made)
+def quantize_all(x: Tensor, word: int, ends: Optional[Tensor]) -> List[Tensor]:
+    made: List[Tensor] = _quantize(x, word, ends)
+    return made
 
 
 def quantize_parts(x: Tensor, spec: Spec, parts: int, scale_rounding: Optional[str], groups: Optional[Groups]) -> Optional[List[Tensor]]:
@@ -172,8 +140,8 @@ def quantize_parts(x: Tensor, spec: Spec, parts: int, scale_rounding: Optional[s
 def _format(dtype: Any, like: Any) -> Optional[int]:
     """The number of the type of a result; None for one that is not plain."""
     if dtype is None:
-        return _DTYPES.get(like.dtype) if isinstance(like, Tensor) else FORMAT_OF_DTYPE[(like.base if isinstance(like, Transposed) else like).dtype]
-    return _DTYPES.get(dtype) if isinstance(dtype, torch.dtype) else None
+        return DTYPES.get(like.dtype) if isinstance(like, Tensor) else FORMAT_OF_DTYPE[(like.base if isinstance(like, Transposed) else like).dtype]
+    return DTYPES.get(dtype) if isinstance(dtype, torch.dtype) else None
 
 
 def dequantize(q: Any, dtype: Any, part: Optional[str]) -> Optional[Tensor]:
@@ -261,18 +229,18 @@ def _called(operator: Any, tensors: List[Tensor], *arguments: Any) -> Any:
 
 # ---- Whether a call needs no operator in Python ---------------------------------------------------------------------------
 
-_modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 1)  # of a torch that cannot tell, each call is an operator
-_PLAIN = (Tensor, torch.nn.Parameter)
+modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 1)  # of a torch that cannot tell, each call is an operator
+PLAIN = (Tensor, torch.nn.Parameter)
 
 
 def direct(*tensors: Any) -> bool:
     """Whether a call needs no operator: torch neither traces nor looks, all tensors have memory, and no gradient is wanted. The
     verbs themselves then take a tenth of the time."""
-    if torch.compiler.is_compiling() or _modes() or torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling() or modes() or torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         return False
     wanted = torch.is_grad_enabled()
     for x in tensors:
-        if x is not None and (type(x) not in _PLAIN or (wanted and x.requires_grad)):
+        if x is not None and (type(x) not in PLAIN or (wanted and x.requires_grad)):
             return False
     return True
 

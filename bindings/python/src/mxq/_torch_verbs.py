@@ -4,13 +4,14 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
-from . import _kind_torch, _torch_calls, _torch_native, _verbs
+from . import _kind_torch, _torch_calls, _torch_eager, _torch_native, _verbs
 from ._descriptors import checked_spec, make_spec
 from ._groups import Groups
 from ._names import PARTS
 from ._parts import Part
 from ._qtensor import QTensor
 from ._torch_calls import row_groups
+from ._torch_eager import quiet
 from ._torch_native import direct
 from ._torch_ops import checked_ends_op, dequantize_op, quantize_op
 from ._torch_pack import device_of, pack
@@ -22,11 +23,11 @@ def quantize(x: Tensor, format: str = "mxfp8_e4m3", *, parts: Any = "rowwise", s
     """mxq.quantize as an operator of torch. ends: of groups of rows. The result is a constant: no gradient goes through it."""
     if x.requires_grad:
         x = x.detach()
-    eager = direct(x)
-    if eager and ends is None:
-        quantized = _torch_native.quantize(x, format, parts, scaling, swizzled, scope, scale_rounding)
+    if ends is None and quiet():
+        quantized = _torch_eager.quantize(x, format, parts, scaling, swizzled, scope, scale_rounding)
         if quantized is not None:
             return quantized
+    eager = direct(x)
     groups = groups_of(ends, x, check_ends, True)
     spec, names = (make_spec if eager else checked_spec)(format, scaling, swizzled, scope, 448), parts_of(parts)
     made = None
@@ -69,7 +70,8 @@ def rows_of(x: Any) -> Tensor:
 
 def dequantize(q: QTensor, dtype: Optional[torch.dtype] = None, *, part: Optional[str] = None) -> Tensor:
     """mxq.dequantize as an operator of torch."""
-    made = _torch_native.dequantize(q, dtype, part)
+    made = _torch_eager.dequantize(q, dtype, part)
+    made = _torch_native.dequantize(q, dtype, part) if made is None else made
     if made is not None:
         return made
     if isinstance(q, QTensor) and direct(*q._each_array()):
@@ -83,12 +85,18 @@ def dequantize(q: QTensor, dtype: Optional[torch.dtype] = None, *, part: Optiona
 def matmul(a: Any, b: Any, *, dtype: Optional[torch.dtype] = None, bias: Optional[Tensor] = None, exact_products: bool = False,
            row_invariant: bool = False) -> Tensor:
     """mxq.matmul as an operator of torch."""
+    made = _torch_eager.product(a, b, None, False, dtype, bias, exact_products, row_invariant, 0, 1.0)
+    if made is not None:
+        return made
     return _torch_calls.matmul(a, b, dtype=dtype, bias=bias, exact_products=exact_products, row_invariant=row_invariant)
 
 
 def grouped_matmul(a: Any, b: Any, *, ends: Any = None, dtype: Optional[torch.dtype] = None, bias: Optional[Tensor] = None,
                    exact_products: bool = False, row_invariant: bool = False, check_ends: bool = False) -> Tensor:
     """mxq.grouped_matmul as an operator of torch. ends: of the groups of a, where it is plain or was quantized without groups."""
-    groups = groups_of(ends, rows_of(a), check_ends) if isinstance(a, (Tensor, QTensor)) else ends
+    groups = groups_of(ends, rows_of(a), check_ends) if ends is not None and isinstance(a, (Tensor, QTensor)) else ends
+    made = _torch_eager.product(a, b, groups, True, dtype, bias, exact_products, row_invariant, 0, 1.0)
+    if made is not None:
+        return made
     return _torch_calls.grouped_matmul(a, b, groups=groups, dtype=dtype, bias=bias, exact_products=exact_products,
                                        row_invariant=row_invariant)
