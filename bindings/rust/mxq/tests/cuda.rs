@@ -1,36 +1,14 @@
 //! The same on a GPU: bytes equal to the CPU's, a captured layer, refusals. Skipped where there is no GPU, or no CUDA in the
 //! library; the test program may be carried to a machine that has both.
-#[path = "../examples/common/driver.rs"]
-mod driver;
+#[path = "common/gpu.rs"]
+mod on_gpu;
 
 mod common;
 
 use common::numbers;
-use driver::{bytes_of, DeviceVec, Failure, Gpu};
-use mxq::launch::{self, Launch};
+use mxq::launch;
 use mxq::*;
-
-type Outcome = std::result::Result<(), Failure>;
-
-/// The GPU and its context, or None, with the reason printed.
-fn gpu() -> Option<(Gpu, Context)> {
-    match Gpu::first().and_then(|gpu| Ok((gpu, Context::cuda(0)?))) {
-        Ok(found) => Some(found),
-        Err(why) => {
-            println!("skipped: {why}");
-            None
-        }
-    }
-}
-
-/// Memory that suffices for the workspace of these calls.
-fn workspace(gpu: &Gpu) -> std::result::Result<DeviceVec<'_, u8>, Failure> {
-    gpu.allocate(1 << 20)
-}
-
-fn on<'a>(gpu: &Gpu, workspace: &'a DeviceVec<'_, u8>) -> Launch<'a> {
-    Launch { workspace: Some(workspace.slice()), stream: gpu.stream() }
-}
+use on_gpu::{bytes_of, gpu, on, workspace, Outcome};
 
 #[test]
 fn quantized_bytes_are_those_of_the_cpu() -> Outcome {
