@@ -1,7 +1,9 @@
-// Operators whose arguments are no lists, for eager calls: torch takes tensors one by one, and a text, in a third of the time.
+// Operators whose arguments are no lists, for eager calls: torch takes tensors one by one, and a text, in a third of the
+// time.
 //
-// An operand is one part of a quantized tensor, codes, scales and the number above them, or a plain tensor. Integers are a text:
-// those of _operands.py with spaces between them, which is read once, when a call of its kind is made for the first time.
+// An operand is one part of a quantized tensor, codes, scales and the number above them, or a plain tensor. Integers are a
+// text: those of _operands.py with spaces between them, which is read once, when a call of its kind is made for the first
+// time.
 #ifndef MXQ_PYTHON_TORCH_FLAT_H
 #define MXQ_PYTHON_TORCH_FLAT_H
 
@@ -101,7 +103,9 @@ struct KeptResult {
     bool zero;
 
     KeptResult(const Shape& shape, mxq_format format, bool zero)
-        : operand{new_tensor(format, shape.data(), static_cast<int>(shape.size())), false, shape, 0}, format(format), zero(zero) {
+        : operand{new_tensor(format, shape.data(), static_cast<int>(shape.size())), false, shape, 0},
+          format(format),
+          zero(zero) {
         operand.bytes = format == MXQ_FORMAT_F32 ? 4 : 2;
         for (const int64_t size : shape) operand.bytes *= static_cast<uint64_t>(size);
     }
@@ -255,8 +259,8 @@ inline Tensor product(Tensor a, Optional a_scales, Tensor b, Optional b_scales, 
 }
 
 // The same with all that a product may have.
-inline Tensor product_with(Tensor a, Optional a_scales, Tensor b, Optional b_scales, std::string call, Optional bias, Optional ends,
-                           Optional a_number, Optional b_number) {
+inline Tensor product_with(Tensor a, Optional a_scales, Tensor b, Optional b_scales, std::string call, Optional bias,
+                           Optional ends, Optional a_number, Optional b_number) {
     return guarded([&] {
         Call on(a);
         const auto view = [&](const auto& tensor) { return view_on(tensor, on.device, "a tensor"); };

@@ -1,6 +1,7 @@
 // The verbs as operators of torch, over its stable ABI: torch.ops.mxq_native. _torch_native.py writes what they take.
 //
-// One binary serves every torch from 2.10 on. It loads libmxq from its own folder, or uses the one that the process has loaded.
+// One binary serves every torch from 2.10 on. It loads libmxq from its own folder, or uses the one that the process has
+// loaded.
 #include "layer.h"
 #include "torch_flat.h"
 

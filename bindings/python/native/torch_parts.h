@@ -75,7 +75,8 @@ struct NewPart {
 // Makes a part of this shape, of which a described tensor is told.
 inline NewPart new_part(const Device& device, mxq::tensor& of, const Spec& spec, mxq_part part, const PartShape& shape) {
     NewPart out{new_tensor_on(device, shape.codes, aoti_torch_dtype_uint8()),
-                new_tensor_on(device, shape.scales, spec.is_fp8() ? aoti_torch_dtype_float32() : aoti_torch_dtype_uint8()), {}};
+                new_tensor_on(device, shape.scales, spec.is_fp8() ? aoti_torch_dtype_float32() : aoti_torch_dtype_uint8()),
+                {}};
     set_part(of, spec, part, view_of(out.codes), view_of(out.scales), true);
     if (!shape.amaxes) return out;
     out.amaxes = new_tensor_on(device, {shape.amaxes}, aoti_torch_dtype_float32());

@@ -27,8 +27,8 @@ def report(name, x, wait=lambda: None):
     call = _verbs._quantize(x)
     arguments = (call.context.address, None, *call.tensors, None, 0, call.kind.stream(call.device))
     c = microseconds(lambda: _library.lib.mxq_quantize(*arguments), wait)
-    whole = microseconds(lambda: mxq.quantize(x), wait)
-    print(f"{name}: C call through ctypes {c:.1f} us, mxq.quantize {whole:.1f} us: {whole - c:.1f} us over it")
+    whole = microseconds(lambda: _verbs._quantize(x).run(), wait)
+    print(f"{name}: C call through ctypes {c:.1f} us, mxq.quantize through it {whole:.1f} us: {whole - c:.1f} us over it")
 
 
 def report_operators(device, wait=lambda: None):
@@ -47,10 +47,11 @@ def report_operators(device, wait=lambda: None):
     tokens, ids = torch.ones(2, 64, device=device), torch.tensor([[0, 1], [1, 2]], device=device)
     experts = [mxq.quantize(torch.ones(shape, device=device)) for shape in ((4, 64, 64), (4, 64, 32))]
     product = "1 1.0" + of_q + words
-    calls = {"quantize": (lambda: mt.quantize(x), lambda: _torch_eager._quantize_part(x, word)),
-             "dequantize": (lambda: mt.dequantize(q), lambda: _torch_eager._dequantize_part(codes, scales, "1" + of_q)),
-             "matmul": (lambda: mt.matmul(q, weight), lambda: _torch_eager._product(codes, scales, of_weight, its_scales, product)),
-             "expert_layer": (lambda: mt.expert_layer(tokens, ids, None, *experts), None)}
+    calls = {"mxq.quantize": (lambda: mxq.quantize(x), None), "q @ w.T": (lambda: q @ weight.base.T, None),
+             "mxq.torch.quantize": (lambda: mt.quantize(x), lambda: _torch_eager._quantize_part(x, word)),
+             "mxq.torch.dequantize": (lambda: mt.dequantize(q), lambda: _torch_eager._dequantize_part(codes, scales, "1" + of_q)),
+             "mxq.torch.matmul": (lambda: mt.matmul(q, weight), lambda: _torch_eager._product(codes, scales, of_weight, its_scales, product)),
+             "mxq.torch.expert_layer": (lambda: mt.expert_layer(tokens, ids, None, *experts), None)}
     ops, times = native.ops, {}
     for name, (call, operator) in calls.items():
         times[name] = (f", its operator alone {microseconds(operator, wait):.1f} us" if operator else "", microseconds(call, wait))
@@ -58,21 +59,27 @@ def report_operators(device, wait=lambda: None):
         native.ops = None
         for name, (call, _) in calls.items():
             operator, with_it = times[name]
-            print(f"torch {torch.__version__} on {device}, mxq.torch.{name}: {with_it:.1f} us{operator}; "
+            print(f"torch {torch.__version__} on {device}, {name}: {with_it:.1f} us{operator}; "
                   f"in Python {microseconds(call, wait):.1f} us")
     finally:
         native.ops = ops
 
 
-x = np.random.default_rng(0).standard_normal((2, 64), dtype="float32")
-report("numpy", x)
-try:
-    import torch
-except ImportError:
-    torch = None
-if torch is not None:
+def main():
+    x = np.random.default_rng(0).standard_normal((2, 64), dtype="float32")
+    report("numpy", x)
+    if torch is None:
+        return
     report("torch", torch.from_numpy(x))
     report_operators("cpu")
     if torch.cuda.is_available() and "without CUDA" not in mxq.build():
         report("torch on CUDA", torch.from_numpy(x).cuda(), torch.cuda.synchronize)
         report_operators("cuda", torch.cuda.synchronize)
+
+
+try:
+    import torch
+except ImportError:
+    torch = None
+if __name__ == "__main__":
+    main()

@@ -291,24 +291,61 @@ def test_cupy():
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_operators_in_cpp_are_those_in_python(format):
+    from mxq import _torch_eager as eager
     from mxq import _torch_native as native
+    from mxq import _verbs
     from mxq._products import prepare_grouped_matmul, prepare_matmul
 
     if native.ops is None:
         pytest.skip(f"no operators in C++: {native.missing}")
     x, w, ends = tensor(96, 256), tensor(64, 256, seed=2), torch.tensor([5, 40, 96], dtype=torch.int32, device=DEVICE)
-    experts = mxq.quantize(tensor(192, 256, seed=3).reshape(3, 64, 256), format)
-    q, expected, weight = mt.quantize(x, format, parts="both"), mxq.quantize(x, format, parts="both"), mxq.quantize(w, format)
-    rows = mt.quantize(x, format, ends=ends)
+    bias = tensor(1, 64, seed=4)[0]
+
+    def quantized(x, **options):
+        return _verbs._quantize(x, format, **options).run()
+
+    experts = quantized(tensor(192, 256, seed=3).reshape(3, 64, 256))
+    weight, q, one = quantized(w), mt.quantize(x, format, parts="both"), eager.quantize(x, format, "rowwise", None, False, "tensor", None)
+    expected, rows = quantized(x, parts="both"), mt.quantize(x, format, ends=ends)
     for name, part in expected.parts.items():
         assert all(torch.equal(a, b) for a, b in zip(q.part(name)[:3], part[:3]) if b is not None)
-    assert torch.equal(native.dequantize(q, None, None), expected.dequantize())
-    for a in (x, q):
-        found = native.product(a, weight.T, None, False, torch.float32, None, False, False, 0, 1.0)
-        assert found is not None and torch.equal(found, prepare_matmul(a, weight.T, dtype=torch.float32).run())
-    for a, groups in ((rows, None), (x, mxq.Groups(ends))):
-        found = native.grouped_product(a, experts.mT, groups, None, None, False, False, 0, 1.0)
-        assert found is not None and torch.equal(found, prepare_grouped_matmul(a, experts.mT, groups=groups).run())
+    assert all(torch.equal(a, b) for a, b in zip(one.rowwise[:3], quantized(x).rowwise[:3]) if b is not None)
+    values = _verbs._dequantize(expected).run()
+    assert torch.equal(native.dequantize(q, None, None), values) and torch.equal(eager.dequantize(one, None, None), values)
+    assert torch.equal(eager.dequantize(rows, None, None), _verbs._dequantize(rows).run())
+    for a, take in ((x, native), (q, native), (x, eager), (one, eager), (x, eager), (eager_rows(x, format), eager)):
+        for b in (None, bias):
+            found = take.product(a, weight.T, None, False, torch.float32, b, False, False, 0, 1.0)
+            assert found is not None and torch.equal(found, prepare_matmul(a, weight.T, bias=b, dtype=torch.float32).run())
+    for a, groups in ((rows, None), (x, mxq.Groups(ends)), (x.clone(), mxq.Groups(ends.clone()))):
+        wanted = prepare_grouped_matmul(a, experts.mT, groups=groups).run()
+        for found in (native.grouped_product(a, experts.mT, groups, None, None, False, False, 0, 1.0),
+                      eager.product(a, experts.mT, groups, True, None, None, False, False, 0, 1.0)):
+            assert found is not None and torch.equal(found, wanted)
+
+
+def eager_rows(x, format):
+    """Other numbers of the same shape, so that a call finds what an earlier one kept."""
+    from mxq import _torch_eager as eager
+
+    return eager.quantize(x.flip(0).contiguous(), format, "rowwise", None, False, "tensor", None)
+
+
+def test_kept_calls_of_many_threads_with_streams():
+    x, weight, wrong = tensor(128, 256), mxq.quantize(tensor(64, 256, seed=2), "nvfp4"), []
+    expected = {rows: mt.matmul(mt.quantize(x[:rows], "nvfp4"), weight.T) for rows in (16, 32, 128)}
+    torch.cuda.synchronize()
+
+    def work():
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for rows in (16, 128, 32, 128) * 15:
+                if not torch.equal(mt.matmul(mt.quantize(x[:rows], "nvfp4"), weight.T), expected[rows]):
+                    wrong.append(rows)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert not wrong
 
 
 @pytest.mark.parametrize("format", FORMATS)

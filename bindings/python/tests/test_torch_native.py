@@ -15,7 +15,7 @@ mt = pytest.importorskip("mxq.torch")
 from mxq import _torch_native as native  # noqa: E402
 from mxq._products import prepare_grouped_matmul as REFERENCE_GROUPED  # noqa: E402
 from mxq._products import prepare_matmul as REFERENCE_MATMUL  # noqa: E402
-from mxq import _torch_calls, _torch_eager, _torch_experts, _torch_verbs  # noqa: E402
+from mxq import _torch_calls, _torch_eager, _torch_experts, _torch_verbs, _verbs  # noqa: E402
 
 pytestmark = pytest.mark.skipif(native.ops is None, reason=f"no operators in C++: {native.missing}")
 FORMATS = [("mxfp8_e4m3", None), ("mxfp8_e4m3", "32x32"), ("mxfp8_e5m2", "128x128"), ("mxfp6_e2m3", None), ("mxfp6_e3m2", "row"),
@@ -48,6 +48,16 @@ def tensor(*shape, seed=1, dtype=torch.bfloat16):
     return torch.from_numpy(flat.reshape(shape)).to(dtype)
 
 
+def quantized(x, *arguments, **options):
+    """mxq.quantize by calls of the C library alone."""
+    return _verbs._quantize(x, *arguments, **options).run()
+
+
+def values(q, dtype=None, **options):
+    """q.dequantize by calls of the C library alone."""
+    return _verbs._dequantize(q, dtype, **options).run()
+
+
 def in_python(call):
     """The same call without the operators in C++."""
     with pytest.MonkeyPatch.context() as patch:
@@ -66,12 +76,33 @@ def same_parts(found, expected):
 def test_quantize_and_dequantize(calls, format, scaling, parts):
     for x in (tensor(64, 128), tensor(3, 32, 160), tensor(64, 256)[:, 128:], tensor(32, 128, dtype=torch.float16)):
         q = mt.quantize(x, format, scaling=scaling, parts=parts)
-        expected = mxq.quantize(x, format, scaling=scaling, parts=parts)
+        expected = quantized(x, format, scaling=scaling, parts=parts)
         assert same_parts(q, expected)
         for dtype in (None, torch.float32, torch.float16):
             made = mt.dequantize(q, dtype)
             one_part = "_dequantize_part" if parts != "both" else "_dequantize"
-            assert calls[-1] == one_part and torch.equal(made, expected.dequantize(dtype)) and made.dtype == (dtype or x.dtype)
+            assert calls[-1] == one_part and torch.equal(made, values(expected, dtype)) and made.dtype == (dtype or x.dtype)
+
+
+def test_functions_of_mxq_take_them(calls):
+    x = tensor(64, 128)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("_quantize", "_dequantize"):
+            patch.setattr(_verbs, name, None)  # so that a call of Python fails
+        q, both, tracked = mxq.quantize(x), mxq.quantize(x, "nvfp4", parts="both"), mxq.quantize(x.clone().requires_grad_())
+        made = q.dequantize()
+    assert calls == ["_quantize_part", "_quantize", "_quantize_part", "_dequantize_part"] and not tracked.rowwise.codes.requires_grad
+    assert same_parts(q, quantized(x)) and same_parts(both, quantized(x, "nvfp4", parts="both")) and same_parts(tracked, q)
+    assert torch.equal(made, values(q))
+    for options in ({"amax_epsilon": 1.0}, {"nonfinite": "propagate"}, {"implementation": "cpu"}, {"context": mxq.Context("cpu", threads=1)}):
+        del calls[:]
+        try:
+            mxq.quantize(x, "fp8_e4m3", **options)
+        except mxq.Error:
+            pass
+        assert not calls, options
+    with pytest.raises(mxq.Error, match="negated view"):
+        mxq.quantize(torch.zeros(4, 32, dtype=torch.complex64).conj().imag)
 
 
 @pytest.mark.parametrize("format", ["mxfp8_e4m3", "nvfp4", "fp8_e4m3", "mxfp4"])
@@ -79,16 +110,16 @@ def test_quantize_of_groups_and_options(calls, format):
     x = tensor(40, 128)
     for groups in (ENDS, mxq.Groups(ENDS, (32, 32)), mxq.Groups(ENDS.long(), cover_rows=False)):
         rows = x[:32] if groups is ENDS else x
-        q, expected = mt.quantize(rows, format, ends=groups, parts="both"), mxq.quantize(rows, format, groups=groups, parts="both")
+        q, expected = mt.quantize(rows, format, ends=groups, parts="both"), quantized(rows, format, groups=groups, parts="both")
         assert all(a.shape == b.shape for a, b in zip(q._arrays, expected._arrays))
-        assert torch.equal(mt.dequantize(q), expected.dequantize()) and calls[-1] == "_dequantize"
+        assert torch.equal(mt.dequantize(q), values(expected)) and calls[-1] == "_dequantize"
         one = mt.quantize(rows, format, ends=groups)
-        assert torch.equal(mt.dequantize(one), expected.dequantize()) and calls[-1] == "_dequantize_part"
-        assert torch.equal(mt.dequantize(q, part="columnwise"), expected.dequantize(part="columnwise"))
+        assert torch.equal(mt.dequantize(one), values(expected)) and calls[-1] == "_dequantize_part"
+        assert torch.equal(mt.dequantize(q, part="columnwise"), values(expected, part="columnwise"))
     plain = tensor(128, 256)
     for options in ({"swizzled": True}, *({"scope": "expert"},) * (format[0] != "m"), *({"scale_rounding": "floor"},) * (format[0] == "m")):
         if not (format == "fp8_e4m3" and "swizzled" in options):
-            assert same_parts(mt.quantize(plain, format, **options), mxq.quantize(plain, format, **options))
+            assert same_parts(mt.quantize(plain, format, **options), quantized(plain, format, **options))
     one_part = "_quantize_part_with_amaxes" if format == "nvfp4" else "_quantize_part"
     assert set(calls) - {one_part} == {"_quantize", "_dequantize", "_dequantize_part"}
 
@@ -113,13 +144,13 @@ def test_products(calls, format, scaling):
 @pytest.mark.parametrize("format", ["mxfp8_e4m3", "mxfp4", "nvfp4", "fp8_e4m3"])
 def test_grouped_products(calls, format):
     x, w, bias = tensor(40, 64), tensor(3, 24, 64, seed=2), tensor(3, 24, seed=3)
-    weight = mxq.quantize(w, format)
+    weight = quantized(w, format)
     for groups in (mxq.Groups(ENDS), mxq.Groups(ENDS.long())):
         q = mxq.quantize(x, format, groups=groups)
         for a, more in ((q, {}), (x, {"groups": groups}), (x, {"groups": groups, "bias": bias, "dtype": torch.float32, "alpha": 0.5})):
             assert torch.equal(mxq.grouped_matmul(a, weight.mT, **more), REFERENCE_GROUPED(a, weight.mT, **more).run())
     assert set(calls) == {"_product_with"} and len(calls) == 6
-    both = mxq.quantize(w, format, parts="both")
+    both = quantized(w, format, parts="both")
     assert torch.equal(mxq.grouped_matmul(x, both.mT, groups=ENDS), REFERENCE_GROUPED(x, both.mT, groups=ENDS).run())
     assert calls[-1] == "_grouped_matmul"
 
@@ -263,7 +294,7 @@ def test_contexts_reach_them():
     counts = []
     with_threads = mxq.Context("cpu", threads=2, parallel_for=lambda count, task: (counts.append(count), [task(i) for i in range(count)]))
     x = tensor(1024, 1024)
-    expected = mxq.quantize(x)
+    expected = quantized(x)
     compiled = torch.compile(lambda x: mt.quantize(x).rowwise.codes, fullgraph=True)
     compiled(x)
     with with_threads:

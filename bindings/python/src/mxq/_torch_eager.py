@@ -126,7 +126,7 @@ def quantize(x: Tensor, *options: Any) -> Optional[QTensor]:
         if len(names) > 1:
             made = _torch_native.quantize_all(x, recipe.word, None)
             each = len(made) // len(names)
-            parts = {name: Part(*made[each * i : each * (i + 1)]) for i, name in enumerate(names)}
+            parts = {name: _new_part((*made[each * i : each * (i + 1)], *[None] * (5 - each))) for i, name in enumerate(names)}
         elif recipe.amaxes:
             made = _quantize_part_with_amaxes(x, recipe.word)
             parts = {names[0]: _new_part((*made, None, None))}

@@ -1,6 +1,7 @@
 """Verbs that change formats: quantize, dequantize, requantize, amax, convert."""
 import functools
 import math
+import sys
 from typing import Any, Dict, Optional, Tuple, Union
 
 from ._arguments import array_argument, integer, number
@@ -134,6 +135,12 @@ def _quantize(x: Any, format: str = "mxfp8_e4m3", parts: Any = "rowwise", scalin
                 functools.partial(out._handed_over, first_of(x)))
 
 
+def _torch_eager(x: Any, context: Optional[Context]) -> Any:
+    """The calls of torch's operators in C++ where mxq.torch was imported and they take x, a tensor as it is; None otherwise."""
+    eager = sys.modules.get("mxq._torch_eager")
+    return eager if eager is not None and context is None and type(x) in eager.PLAIN and eager.quiet() and not x.is_neg() else None
+
+
 @verb(_quantize)
 def quantize(x: Any, format: str = "mxfp8_e4m3", *, parts: Any = "rowwise", scaling: Optional[str] = None, groups: Any = None,
              swizzled: bool = False, scope: str = "tensor", scale_max: int = 448, hadamard: Hadamard = None, amax: Any = None,
@@ -155,6 +162,12 @@ def quantize(x: Any, format: str = "mxfp8_e4m3", *, parts: Any = "rowwise", scal
     stochastic: (seed, offset) of stochastic rounding, or an array of the two, of uint64 or int64 on the device of x.
     The other options are the header's: mxq_quantize_options_set_*.
     """
+    if (groups is None and scale_max == 448 and hadamard is None and amax is None and quantization_scale is None and nonfinite is None
+            and four_over_six is None and stochastic is None and not power_of_two_scales and amax_epsilon == 0 and implementation is None):
+        eager = _torch_eager(x, context)
+        found = eager and eager.quantize(x.detach() if x.requires_grad else x, format, parts, scaling, swizzled, scope, scale_rounding)
+        if found is not None:
+            return found  # type: ignore[no-any-return]
     made: QTensor = _quantize(x, format, parts, scaling, groups, swizzled, scope, scale_max, hadamard, amax, quantization_scale,
                               scale_rounding, nonfinite, four_over_six, stochastic, power_of_two_scales, amax_epsilon,
                               implementation, context).run()
@@ -253,6 +266,10 @@ def dequantize(q: QTensor, dtype: Any = None, *, part: Optional[str] = None, und
 
     part: which part is read; by default the rowwise one if there is one. Rows that are in no group are zero.
     """
+    eager = sys.modules.get("mxq._torch_eager") if undo_hadamard and out is None and implementation is None and context is None else None
+    found = eager and eager.dequantize(q, dtype, part)
+    if found is not None:
+        return found
     return _dequantize(q, dtype, part=part, undo_hadamard=undo_hadamard, out=out, implementation=implementation, context=context).run()
 
 
