@@ -48,7 +48,12 @@ public:
         at_ = end;
         return found;
     }
-    float number() { return std::strtof(at_, const_cast<char**>(&at_)); }
+    float number() {
+        char* end = nullptr;
+        const float found = std::strtof(at_, &end);
+        at_ = end;
+        return found;
+    }
 
 private:
     const char* at_;
@@ -131,7 +136,7 @@ struct KeptQuantize {
 
     KeptQuantize(int64_t given, const View& x) : word(given), part(word.parts), source(plain_operand(x, "x", Order::rows)) {
         if (part != MXQ_PART_ROWWISE && part != MXQ_PART_COLUMNWISE)
-            refuse("an operator of mxq got two parts, expected one; take torch.ops.mxq_native.quantize");
+            refuse("an operator of mxq got two parts, expected one part of the result; take torch.ops.mxq_native.quantize");
         if (word.rounding) options.set_scale_rounding(word.rounding);
         target = word.spec.describe(x.shape.data(), x.dims, nullptr);
         shape = part_shape(target, word.spec, x, part, nullptr);

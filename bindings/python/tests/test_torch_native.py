@@ -290,6 +290,24 @@ def test_operators_pass_the_checks_of_torch():
     library.opcheck(torch.ops.mxq_native.dequantize.default, (tensors, [1, *words]), test_utils=tests)
 
 
+def test_operators_without_lists_pass_the_checks_of_torch():
+    tests = ("test_schema", "test_faketensor", "test_aot_dispatch_dynamic")
+    x, bias = tensor(32, 64), tensor(3, 24, seed=3)
+    for format, with_number in (("mxfp8_e4m3", False), ("nvfp4", True)):
+        w, experts = quantized(tensor(24, 64, seed=2), format), quantized(tensor(3, 24, 64, seed=2), format)
+        word = _torch_eager._recipe(format, "columnwise", None, False, "tensor", None, 2).word
+        quantize = torch.ops.mxq_native.quantize_part_with_amaxes if with_number else torch.ops.mxq_native.quantize_part
+        library.opcheck(quantize.default, (x, word), test_utils=tests)
+        codes, scales, number, text, *_ = _torch_eager._operand(w, False)
+        library.opcheck(torch.ops.mxq_native.dequantize_part.default, (codes, scales, "1" + text, number), test_utils=tests)
+        codes, scales, number, text, *_ = _torch_eager._operand(experts.mT, False)
+        head = _torch_eager._head(1, True, False, True, False, False, 0, 1.0)
+        library.opcheck(torch.ops.mxq_native.product_with.default, (x, None, codes, scales, head + " 0" + text, bias, ENDS, None, number),
+                        test_utils=tests)
+    codes, scales, _, text, *_ = _torch_eager._operand(mxq.quantize(tensor(24, 64, seed=2)).T, False)
+    library.opcheck(torch.ops.mxq_native.product.default, (x, None, codes, scales, "1 1.0 0" + text), test_utils=tests)
+
+
 def test_contexts_reach_them():
     counts = []
     with_threads = mxq.Context("cpu", threads=2, parallel_for=lambda count, task: (counts.append(count), [task(i) for i in range(count)]))
@@ -318,3 +336,35 @@ def test_wrong_words_are_refused():
     for tensors, words in (([x], []), ([x], [1]), ([x], [1, 0]), ([x, x], [3, 0, 8 | 1 << 28])):
         with pytest.raises(mxq.Error):
             torch.ops.mxq_native.matmul.default(tensors, words, 1.0)
+    codes, scales, _, text, *_ = _torch_eager._operand(mxq.quantize(x).T, False)
+    given = (x, None, codes, scales)
+    assert torch.ops.mxq_native.product.default(*given, "1 1.0 0" + text).shape == (4, 4)
+    for wrong in ("", "1", "1 1.0", "1 1.0 0", "1 1.0 0 " + text.split()[0], "1 1.0 31" + text, "1 1.0 0 8", "x"):
+        with pytest.raises(RuntimeError, match="MXQ_STATUS_"):
+            torch.ops.mxq_native.product.default(*given, wrong)
+    with pytest.raises(RuntimeError, match="too few arrays"):
+        torch.ops.mxq_native.product.default(x, None, codes, None, "1 1.0 0" + text)
+    with pytest.raises(RuntimeError, match="one part of"):
+        torch.ops.mxq_native.quantize_part.default(x, _torch_eager._recipe("mxfp8_e4m3", "both", None, False, "tensor", None, 2).word)
+
+
+def test_kept_calls_have_the_memory_of_each_call(calls):
+    """Descriptors that were kept are given other memory, other groups and another bias; a call that failed changes none."""
+    weight, experts, alive = quantized(tensor(32, 64, seed=2)), quantized(tensor(3, 24, 64, seed=2)), []
+    for x in (tensor(8, 64), tensor(16, 64), tensor(16, 128)[:, :64], tensor(16, 64, dtype=torch.float32)):  # the same weight, other rows
+        assert torch.equal(mt.matmul(x, weight.T), REFERENCE_MATMUL(x, weight.T).run())
+    for seed in range(3):
+        x, bias, ends = tensor(32, 64, seed=seed), tensor(1, 32, seed=seed)[0], torch.tensor([seed, 7 + seed, 32], dtype=torch.int32)
+        q = mt.quantize(x)
+        alive += [x, bias, ends, q]  # so that the next ones have memory of their own
+        assert same_parts(q, quantized(x)) and torch.equal(mt.dequantize(q), values(q))
+        assert torch.equal(mt.matmul(q, weight.T), REFERENCE_MATMUL(q, weight.T).run())
+        assert torch.equal(mt.matmul(x, weight.T, bias=bias), REFERENCE_MATMUL(x, weight.T, bias=bias).run())
+        groups = mxq.Groups(ends, cover_rows=True)
+        assert torch.equal(mxq.grouped_matmul(x, experts.mT, groups=groups), REFERENCE_GROUPED(x, experts.mT, groups=groups).run())
+        with pytest.raises(mxq.Error), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(_torch_calls, "prepare_matmul", REFERENCE_MATMUL)
+            mt.matmul(x, weight.T, bias=bias[:4])
+        moved = mxq.quantize(tensor(32, 64, seed=5))
+        moved.rowwise.codes.data = q.rowwise.codes.clone()
+        assert torch.equal(mt.matmul(moved, weight.T), REFERENCE_MATMUL(moved, weight.T).run())

@@ -4,10 +4,10 @@ An operand is one part of a quantized tensor without gaps, or a plain tensor. Ea
 operator refuses, which wrote nothing: _torch_native.py and the operators in Python then make the call, and say why.
 """
 import functools
-from typing import Any, Optional, Tuple
+from typing import Any, List, Optional, Tuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, library
 from torch.autograd import forward_ad
 
 from . import _kind_torch, _torch_native
@@ -15,10 +15,11 @@ from ._groups import Groups
 from ._memory import CUDA, HOST
 from ._names import FORMAT_OF_DTYPE, PARTS, value_of
 from ._descriptors import Spec, checked_spec
-from ._operands import head_word, spec_word
+from ._operands import head_word, seen_operand, spec_of, spec_word
 from ._parts import Part
 from ._qtensor import QTensor, Transposed
-from ._torch_native import DTYPES, PLAIN
+from ._torch_native import DTYPE_OF, DTYPES, PLAIN
+from ._torch_ops import fake_parts
 from ._verbs import parts_of
 
 if _torch_native.ops is not None:
@@ -191,3 +192,33 @@ def product(a: Any, b: Any, groups: Any, grouped: bool, dtype: Any, bias: Option
         return _product_with(left[0], left[1], right[0], right[1], call, bias, ends, left[2], right[2])  # type: ignore[no-any-return]
     except _REFUSED:
         return None
+
+
+# ---- Shapes of the results, where torch looks at one of these operators by itself ----------------------------------------
+
+
+def _fake_quantize(x: Tensor, word: int) -> Tuple[Tensor, ...]:
+    spec, parts, _ = spec_of(word)
+    return tuple(fake_parts(x, spec, parts, None))
+
+
+def _fake_dequantize(codes: Tensor, scales: Tensor, call: str, number: Optional[Tensor] = None, ends: Optional[Tensor] = None) -> Tensor:
+    words = [int(text) for text in call.split()]
+    return codes.new_empty(seen_operand([codes], words, 1, 0)[0], dtype=DTYPE_OF[words[0] & 3])
+
+
+def _fake_product(a: Tensor, a_scales: Optional[Tensor], b: Tensor, b_scales: Optional[Tensor], call: str, bias: Optional[Tensor] = None,
+                  ends: Optional[Tensor] = None, a_number: Optional[Tensor] = None, b_number: Optional[Tensor] = None) -> Tensor:
+    head, _, *texts = call.split()
+    words: List[int] = [int(text) for text in texts]
+    left, at, _ = seen_operand([a], words, 0, 0)
+    right, _, _ = seen_operand([b], words, at, 0)
+    return a.new_empty((left[-2], right[-1]), dtype=DTYPE_OF[int(head) & 3])
+
+
+if _torch_native.ops is not None:
+    library.register_fake("mxq_native::quantize_part", _fake_quantize)
+    library.register_fake("mxq_native::quantize_part_with_amaxes", _fake_quantize)
+    library.register_fake("mxq_native::dequantize_part", _fake_dequantize)
+    library.register_fake("mxq_native::product", _fake_product)
+    library.register_fake("mxq_native::product_with", _fake_product)

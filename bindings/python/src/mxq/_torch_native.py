@@ -26,7 +26,7 @@ from ._torch_ops import fake_parts
 
 _OLDEST = (2, 10)  # the first whose stable interface has lists and texts
 DTYPES = {getattr(torch, name): format for name, format in FORMAT_OF_DTYPE.items()}
-_DTYPE_OF = {format: dtype for dtype, format in DTYPES.items()}
+DTYPE_OF = {format: dtype for dtype, format in DTYPES.items()}
 
 Operand = Tuple[List[Tensor], List[int]]
 
@@ -261,7 +261,7 @@ def _tried(operator: Any, *arguments: Any) -> Any:
 def _fake_product(tensors: List[Tensor], words: List[Any], alpha: float) -> Tensor:
     left, at, tensor = seen_operand(tensors, words, 1, 0)
     right, _, _ = seen_operand(tensors, words, at, tensor)
-    return tensors[0].new_empty((left[-2], right[-1]), dtype=_DTYPE_OF[words[0] & 3])
+    return tensors[0].new_empty((left[-2], right[-1]), dtype=DTYPE_OF[words[0] & 3])
 
 
 def _fake_expert_layer(tensors: List[Tensor], words: List[Any], clamp: List[float]) -> Tensor:
@@ -269,7 +269,7 @@ def _fake_expert_layer(tensors: List[Tensor], words: List[Any], clamp: List[floa
 
 
 def _fake_dequantize(tensors: List[Tensor], words: List[Any]) -> Tensor:
-    return tensors[0].new_empty(seen_operand(tensors, words, 1, 0)[0], dtype=_DTYPE_OF[words[0] & 3])
+    return tensors[0].new_empty(seen_operand(tensors, words, 1, 0)[0], dtype=DTYPE_OF[words[0] & 3])
 
 
 def _fake_quantize(x: Tensor, word: int, ends: Optional[Tensor]) -> List[Tensor]:
