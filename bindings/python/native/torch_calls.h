@@ -81,7 +81,7 @@ inline View view_on(const Tensor& tensor, const Device& device, const char* what
 }
 
 inline Tensor new_tensor_on(const Device& device, const Shape& shape, int32_t dtype) {
-    Shape strides(shape.size());
+    std::array<int64_t, 3> strides{};
     int64_t step = 1;
     for (size_t i = shape.size(); i-- > 0; step *= std::max<int64_t>(shape[i], 1)) strides[i] = step;
     AtenTensorHandle made = nullptr;

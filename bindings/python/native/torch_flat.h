@@ -111,8 +111,7 @@ struct KeptResult {
         : operand{new_tensor(format, shape.data(), static_cast<int>(shape.size())), false, shape, 0},
           format(format),
           zero(zero) {
-        operand.bytes = format == MXQ_FORMAT_F32 ? 4 : 2;
-        for (const int64_t size : shape) operand.bytes *= static_cast<uint64_t>(size);
+        operand.bytes = count_of(shape) * (format == MXQ_FORMAT_F32 ? 4 : 2);
     }
 
     Tensor make(const Device& device) {

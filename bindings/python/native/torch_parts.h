@@ -72,12 +72,20 @@ struct NewPart {
     std::optional<Tensor> amaxes;
 };
 
+inline uint64_t count_of(const Shape& shape) {
+    uint64_t product = 1;
+    for (const int64_t size : shape) product *= static_cast<uint64_t>(size);
+    return product;
+}
+
 // Makes a part of this shape, of which a described tensor is told.
 inline NewPart new_part(const Device& device, mxq::tensor& of, const Spec& spec, mxq_part part, const PartShape& shape) {
     NewPart out{new_tensor_on(device, shape.codes, aoti_torch_dtype_uint8()),
                 new_tensor_on(device, shape.scales, spec.is_fp8() ? aoti_torch_dtype_float32() : aoti_torch_dtype_uint8()),
                 {}};
-    set_part(of, spec, part, view_of(out.codes), view_of(out.scales), true);
+    const uint64_t code_bytes = count_of(shape.codes), scale_bytes = count_of(shape.scales) * (spec.is_fp8() ? 4 : 1);
+    of.set_part(part, code_bytes ? out.codes.data_ptr() : nullptr, code_bytes, scale_bytes ? out.scales.data_ptr() : nullptr,
+                scale_bytes);
     if (!shape.amaxes) return out;
     out.amaxes = new_tensor_on(device, {shape.amaxes}, aoti_torch_dtype_float32());
     set_number(of, part, 1, view_of(*out.amaxes));

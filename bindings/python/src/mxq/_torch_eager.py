@@ -121,8 +121,9 @@ def quantize(x: Tensor, *options: Any) -> Optional[QTensor]:
     """The tensor x quantized, which has no groups and wants no gradient. options: those of a recipe but for the last."""
     if _torch_native.ops is None or type(x) not in PLAIN:
         return None
+    shape = tuple(x.shape)
     try:
-        recipe = _recipe(*options, x.dim())
+        recipe = _recipe(*options, len(shape))
         names = recipe.names
         if len(names) > 1:
             made = _torch_native.quantize_all(x, recipe.word, None)
@@ -137,7 +138,7 @@ def quantize(x: Tensor, *options: Any) -> Optional[QTensor]:
     except _REFUSED:
         return None
     device = HOST if x.is_cpu else (CUDA, x.get_device())
-    return QTensor(recipe.spec, tuple(x.shape), None, parts, _kind_torch._NAMES[x.dtype], device, _kind_torch, None, made)
+    return QTensor(recipe.spec, shape, None, parts, _kind_torch._NAMES[x.dtype], device, _kind_torch, None, made)
 
 
 def dequantize(q: Any, dtype: Any, part: Optional[str]) -> Optional[Tensor]:
