@@ -245,8 +245,8 @@ def run_command(command, environment, seconds, look=lambda line: None):
 class Runner:
     """Runs the programs of the build as they are, and under each mutant."""
 
-    def __init__(self, place, device):
-        self.out, self.device = place / device, device
+    def __init__(self, place, device, patience):
+        self.out, self.device, self.patience = place / device, device, patience
         self.cases = ["~[.]~[cpu]" if device == "cuda" else "~[.]~[cuda]"]
         self.fault = "mxq_graph_test" if device == "cuda" else "mxq_fault_test"
         self.seconds, self.quick = {}, {}  # that programs take without a mutant; cases by program
@@ -308,20 +308,23 @@ class Runner:
     def run(self, number):
         """Returns (program, failure) of the first step that fails under a mutant, or two empty strings."""
         for name, command in self.steps():
-            failure = run_command(command, self.environment(number), 10 * self.seconds[name] + 60)
+            failure = run_command(command, self.environment(number), self.patience * self.seconds[name] + 6 * self.patience)
             if failure:
                 return name, failure
         return "", ""
 
 
-def run_all(runner, mutants, jobs):
-    """Runs the mutants and prints a line for each. Returns how many were caught, are equivalent and survived."""
-    counts = {"caught": 0, "equivalent": 0, "survived": 0}
+def run_all(runner, mutants, jobs, seconds):
+    """Runs the mutants and prints a line for each. Returns how many were caught, are equivalent, survived, or were not begun."""
+    counts = {"caught": 0, "equivalent": 0, "survived": 0, "not reached": 0}
+    end = time.monotonic() + seconds
 
     def one(mutant):
         if mutant.equivalent:
             return "equivalent", f"equivalent  {mutant.name}: {mutant.equivalent}"
         begin = time.monotonic()
+        if begin > end:
+            return "not reached", f"not reached {mutant.name}"
         program, failure = runner.run(mutant.number)
         seconds = time.monotonic() - begin
         if program:
@@ -345,6 +348,10 @@ def main():
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--build", action="store_true")
     parser.add_argument("--run", action="store_true")
+    parser.add_argument("--measure", action="store_true")
+    parser.add_argument("--part", default="1/1")
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--patience", type=float, default=10)
     options = parser.parse_args()
 
     everything = read_lists()
@@ -360,15 +367,18 @@ def main():
             print(f"{mutant.number:4} {mutant.name}: {mutant.meaning}")
         return 0
     place = pathlib.Path(os.environ.get("MXQ_BUILD_DIR") or SOURCE / "build/mutants").absolute()
-    if not options.run:
+    if not options.run and not options.measure:
         build(place, options.device, everything, options.jobs)
     if options.build:
         return 0
-    runner = Runner(place, options.device)
+    runner = Runner(place, options.device, options.patience)
     if failure := runner.measure(options.jobs):
         print(f"FAIL  without a mutant: {failure}")
         return 1
-    counts = run_all(runner, mutants, options.jobs)
+    if options.measure:
+        return 0
+    number, count = map(int, options.part.split("/"))
+    counts = run_all(runner, mutants[number - 1::count], options.jobs, options.seconds)
     print(", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
     return counts["survived"] > 0
 
