@@ -26,7 +26,7 @@ if [ -n "${MXQ_FUZZ_ENGINE:-}" ]; then
     compiler=("-DMXQ_SANITIZE=address,undefined" "-DMXQ_FUZZ_ENGINE=$MXQ_FUZZ_ENGINE") built=(mxq_fuzz mxq_fuzz_replay)
 else
     command -v clang++ >/dev/null || { echo "run.sh: clang++ is not here; install clang, or set MXQ_FUZZ_ENGINE" && exit 1; }
-    compiler=(-DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DMXQ_SANITIZE=address,undefined,fuzzer-no-link)
+    compiler=(-DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ "-DMXQ_SANITIZE=address,undefined,fuzzer-no-link")
     built=(mxq_fuzz mxq_fuzz_replay mxq)
 fi
 cmake -S "$source" -B "$build" -DCMAKE_BUILD_TYPE=Debug "${compiler[@]}" '-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g1' \

@@ -252,8 +252,9 @@ class Runner:
         self.seconds, self.quick = {}, {}  # that programs take without a mutant; cases by program
 
     def environment(self, number):
+        folders = [str(self.out / "src"), os.environ.get("LD_LIBRARY_PATH", "")]
         environment = dict(os.environ, MXQ_TEST_DATA_DIR=str(SOURCE / "tests/data"), MXQ_MUTANT=str(number),
-                           MXQ_TEST_HEADER=str(SOURCE / "include/mxq/mxq.h"), LD_LIBRARY_PATH=str(self.out / "src"))
+                           MXQ_TEST_HEADER=str(SOURCE / "include/mxq/mxq.h"), LD_LIBRARY_PATH=":".join(filter(None, folders)))
         return environment
 
     def command(self, program, *arguments):
