@@ -195,6 +195,7 @@ def build(place, device, mutants, jobs):
 # ---- Running -------------------------------------------------------------------------------------------------------------
 
 QUICK = 0.3  # seconds that a case takes at most to run before the others
+QUICK_ALONE = 1.0  # and where no others run
 SHARDS = 4
 
 
@@ -245,8 +246,9 @@ def run_command(command, environment, seconds, look=lambda line: None):
 class Runner:
     """Runs the programs of the build as they are, and under each mutant."""
 
-    def __init__(self, place, device, patience):
+    def __init__(self, place, device, patience, quick_seconds):
         self.out, self.device, self.patience = place / device, device, patience
+        self.quick_seconds = quick_seconds  # 0: all cases
         self.cases = ["~[.]~[cpu]" if device == "cuda" else "~[.]~[cuda]"]
         self.fault = "mxq_graph_test" if device == "cuda" else "mxq_fault_test"
         self.seconds, self.quick = {}, {}  # that programs take without a mutant; cases by program
@@ -275,6 +277,8 @@ class Runner:
             return ""
         commands = {name: self.shards(name, max(jobs, SHARDS)) for name in ["mxq_tests", "mxq_unit_tests"]}
         commands |= {self.fault: [self.command(self.fault)], "search": [self.search()]}
+        if self.quick_seconds:
+            del commands[self.fault]
         for name, parts in commands.items():
             durations = {}
 
@@ -283,15 +287,18 @@ class Runner:
                     durations[match[2]] = float(match[1])
 
             def run(command):
-                return run_command(command, self.environment(0), 3600, look)
+                return run_command(command, self.environment(0), self.quick_seconds or 3600, look)
 
             begin = time.monotonic()
             with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-                for failure in pool.map(run, parts):
-                    if failure:
-                        return f"{name}: {failure}"
+                failures = list(filter(None, pool.map(run, parts)))
+            if failures and not self.quick_seconds:
+                return f"{name}: {failures[0]}"
+            for failure in failures:
+                print(f"without a mutant {name}: {failure}", flush=True)
             self.seconds[name] = max(time.monotonic() - begin, sum(durations.values()))
-            self.quick[name] = [case for case, seconds in durations.items() if seconds <= QUICK]
+            self.quick[name] = [case for case, seconds in durations.items()
+                                if seconds <= (QUICK_ALONE if self.quick_seconds else QUICK) and case not in failures]
             print(f"without a mutant {name} passes in {self.seconds[name]:.1f} s", flush=True)
         kept.write_text(json.dumps([self.seconds, self.quick]))
         return ""
@@ -300,6 +307,8 @@ class Runner:
         """Returns the commands that a mutant must get through, cheap ones first, and the program that each runs."""
         steps = [(name, self.command(name, "-a", *map(filter_of, self.quick[name])))
                  for name in ["mxq_tests", "mxq_unit_tests"]]
+        if self.quick_seconds:
+            return [("search", self.search()), *steps]
         steps.append((self.fault, self.command(self.fault, "-a")))
         # A GPU gets through the search sooner than through the quick cases.
         steps.insert(0 if self.device == "cuda" else len(steps), ("search", self.search()))
@@ -353,6 +362,7 @@ def main():
     parser.add_argument("--part", default="1/1")
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--patience", type=float, default=10)
+    parser.add_argument("--quick", type=float, default=0)
     options = parser.parse_args()
 
     everything = read_lists()
@@ -372,7 +382,7 @@ def main():
         build(place, options.device, everything, options.jobs)
     if options.build:
         return 0
-    runner = Runner(place, options.device, options.patience)
+    runner = Runner(place, options.device, options.patience, options.quick)
     if failure := runner.measure(options.jobs):
         print(f"FAIL  without a mutant: {failure}")
         return 1
