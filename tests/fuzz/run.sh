@@ -24,6 +24,8 @@ done
 [ -n "$seconds" ] || { sed -n '2,10s/^# //p' "$0" && exit 2; }
 if [ -n "${MXQ_FUZZ_ENGINE:-}" ]; then
     compiler=("-DMXQ_SANITIZE=address,undefined" "-DMXQ_FUZZ_ENGINE=$MXQ_FUZZ_ENGINE") built=(mxq_fuzz mxq_fuzz_replay)
+    # GCC's UndefinedBehaviorSanitizer calls nobody before it ends the process; libFuzzer hears of an abort.
+    export UBSAN_OPTIONS=abort_on_error=1:print_stacktrace=1
 else
     command -v clang++ >/dev/null || { echo "run.sh: clang++ is not here; install clang, or set MXQ_FUZZ_ENGINE" && exit 1; }
     compiler=(-DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ "-DMXQ_SANITIZE=address,undefined,fuzzer-no-link")
