@@ -2,6 +2,7 @@
 #
 # -ffp-contract=off and -fmad=false: each rounding of docs/numerics.md is one operation, never fused.
 set(MXQ_SANITIZE "" CACHE STRING "Sanitizers for the whole build, such as address,undefined or thread")
+set(MXQ_FUZZ_ENGINE "" CACHE FILEPATH "libFuzzer's archive, for a compiler without libFuzzer: tests/fuzz")
 
 add_library(mxq_compile_options INTERFACE)
 target_compile_features(mxq_compile_options INTERFACE cxx_std_20)
@@ -36,6 +37,9 @@ if(MXQ_SANITIZE)
   target_compile_options(mxq_compile_options INTERFACE
     $<$<COMPILE_LANGUAGE:CXX,C>:-fsanitize=${MXQ_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer>)
   target_link_options(mxq_compile_options INTERFACE -fsanitize=${MXQ_SANITIZE})
+endif()
+if(MXQ_FUZZ_ENGINE)
+  target_compile_options(mxq_compile_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize-coverage=trace-pc,trace-cmp>)
 endif()
 
 # Fails the build of a target if ptxas reports register spills, an ignored setmaxnreg or serialised wgmma instructions. It is

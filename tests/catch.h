@@ -2,7 +2,7 @@
 #ifndef MXQ_TESTS_CATCH_H
 #define MXQ_TESTS_CATCH_H
 
-#if __has_include(<catch2/catch_all.hpp>)
+#if __has_include(<catch2/catch_all.hpp>) && !__has_include(<catch2/catch.hpp>)
 #include <catch2/catch_all.hpp>
 #define MXQ_CATCH_VERSION 3
 #else

@@ -143,7 +143,8 @@ start_shards mxq_tests
 start_shards mxq_unit_tests
 of_cuda=''
 [ -x "$build/tests/mxq_played_calls_test" ] && of_cuda='mxq_calls_test mxq_played_calls_test'
-for name in mxq_fault_test $of_cuda mxq_unload_test mxq_copies_test mxq_graph_test mxq_cuda_error_test; do
+for name in mxq_fault_test $of_cuda mxq_unload_test mxq_copies_test mxq_graph_test mxq_cuda_error_test mxq_capture_test mxq_streams_test \
+    mxq_two_devices_test mxq_large_test; do
     start "$name" "$build/tests/$name" ${MXQ_SLOWEST:+-d yes}
 done
 start tools ./tests/tools/run.sh "$build"

@@ -22,8 +22,8 @@ struct Stream {
 class Graph {
 public:
     template <class Enqueue>
-    Graph(Stream& stream, Enqueue enqueue) : stream_(stream) {
-        cuda_ok(cudaStreamBeginCapture(stream.handle, cudaStreamCaptureModeGlobal));
+    Graph(Stream& stream, Enqueue enqueue, cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal) : stream_(stream) {
+        cuda_ok(cudaStreamBeginCapture(stream.handle, mode));
         try {
             enqueue();
         } catch (...) {

@@ -213,9 +213,9 @@ struct Size {
 inline const Size sizes[] = {{{std::nullopt, 136, 160}, 0}, {{std::nullopt, 148, 100}, 1}, {{3, 64, 96}, 0},
                              {{std::nullopt, 0, 64}, 0},    {{std::nullopt, 64, 0}, 0},    {{0, 32, 64}, 0}};
 
-// The calls of all verbs.
-Calls conversions(testing::Device& device);
-Calls products(testing::Device& device);
+// The calls of all verbs, or one of so many.
+Calls conversions(testing::Device& device, int64_t one_of = 1);
+Calls products(testing::Device& device, int64_t one_of = 1);
 
 }  // namespace graph_calls
 

@@ -124,6 +124,13 @@ void* current() { return stack.empty() ? nullptr : stack.back(); }
 
 using namespace played;
 
+namespace {
+
+// Returns what a call has that works on the current device: a failure where another one, or none, is current.
+cudaError_t here() { return current() == &primary_context ? cudaSuccess : cudaErrorInvalidDevice; }
+
+}  // namespace
+
 // ---- The runtime ---------------------------------------------------------------------------------------------------------
 
 extern "C" {
@@ -149,28 +156,26 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** entry, uns
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
     *attributes = {};
     attributes->ptxVersion = 90;
-    return cudaSuccess;
+    return here();
 }
 cudaError_t cudaFuncGetName(const char** name, const void*) { return give(name, "a_kernel"); }
-cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return cudaSuccess; }
+cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return here(); }
 cudaError_t cudaGetSymbolAddress(void** address, const void*) {
     static float one = 1;
-    return give(address, static_cast<void*>(&one));
+    return *address = &one, here();
 }
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel, void** arguments) {
     const dim3 grid = config->gridDim;
-    return kernel && arguments && current() == &primary_context && grid.x && grid.y && grid.z
-               ? cudaSuccess
-               : cudaErrorInvalidConfiguration;
+    return kernel && arguments && grid.x && grid.y && grid.z ? here() : cudaErrorInvalidConfiguration;
 }
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
-    return std::memset(to, value, bytes), cudaSuccess;
+    return std::memset(to, value, bytes), here();
 }
 cudaError_t cudaMemcpy2DAsync(void* to, size_t pitch, const void* from, size_t from_pitch, size_t width, size_t height,
                               cudaMemcpyKind, cudaStream_t) {
     for (size_t i = 0; i < height; ++i)
         std::memcpy(static_cast<uint8_t*>(to) + i * pitch, static_cast<const uint8_t*>(from) + i * from_pitch, width);
-    return cudaSuccess;
+    return here();
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
@@ -179,7 +184,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 cudaError_t cudaStreamDestroy(cudaStream_t stream) { return --streams, delete reinterpret_cast<int*>(stream), cudaSuccess; }
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
-    return give(status, cudaStreamCaptureStatusNone);
+    return *status = cudaStreamCaptureStatusNone, here();
 }
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* other) {
     return std::swap(mode, *other), cudaSuccess;

@@ -5,6 +5,7 @@
 #   --jobs J           as many targets at a time; default: one
 #   --keep             writes what was found to corpus/, made small by libFuzzer's -merge, at most 500 inputs a target
 #   MXQ_FUZZ_BUILD     the build; default: build/fuzz
+#   MXQ_FUZZ_ENGINE    libFuzzer's archive (libclang_rt.fuzzer-x86_64.a): builds with the system's GCC, and needs no clang
 # Ends with a table of executions. A fault leaves a file, and a line that runs it again.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -17,16 +18,22 @@ while [ $# -gt 0 ]; do
     --target) targets+=("$2") && shift 2 ;;
     --jobs) jobs=$2 && shift 2 ;;
     --keep) keep=1 && shift ;;
-    *) sed -n '2,9s/^# //p' "$0" && exit 2 ;;
+    *) sed -n '2,10s/^# //p' "$0" && exit 2 ;;
     esac
 done
-[ -n "$seconds" ] || { sed -n '2,9s/^# //p' "$0" && exit 2; }
-command -v clang++ >/dev/null || { echo "run.sh: clang++ is not here; install clang" && exit 1; }
-
-cmake -S "$source" -B "$build" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ \
-    '-DCMAKE_CXX_FLAGS_DEBUG=-O1 -gline-tables-only' -DMXQ_TESTS=ON -DMXQ_EXAMPLES=OFF -DMXQ_TOOLS=OFF -DMXQ_CUDA=OFF \
-    -DMXQ_SANITIZE=address,undefined,fuzzer-no-link >/dev/null &&
-    cmake --build "$build" --parallel "$(nproc)" --target mxq_fuzz mxq_fuzz_replay mxq || exit 1
+[ -n "$seconds" ] || { sed -n '2,10s/^# //p' "$0" && exit 2; }
+if [ -n "${MXQ_FUZZ_ENGINE:-}" ]; then
+    compiler=("-DMXQ_SANITIZE=address,undefined" "-DMXQ_FUZZ_ENGINE=$MXQ_FUZZ_ENGINE") built=(mxq_fuzz mxq_fuzz_replay)
+    # GCC's UndefinedBehaviorSanitizer calls nobody before it ends the process; libFuzzer hears of an abort.
+    export UBSAN_OPTIONS=abort_on_error=1:print_stacktrace=1
+else
+    command -v clang++ >/dev/null || { echo "run.sh: clang++ is not here; install clang, or set MXQ_FUZZ_ENGINE" && exit 1; }
+    compiler=(-DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ "-DMXQ_SANITIZE=address,undefined,fuzzer-no-link")
+    built=(mxq_fuzz mxq_fuzz_replay mxq)
+fi
+cmake -S "$source" -B "$build" -DCMAKE_BUILD_TYPE=Debug "${compiler[@]}" '-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g1' \
+    -DMXQ_TESTS=ON -DMXQ_EXAMPLES=OFF -DMXQ_TOOLS=OFF -DMXQ_INSTALL=OFF -DMXQ_CUDA=OFF >/dev/null &&
+    cmake --build "$build" --parallel "$(nproc)" --target "${built[@]}" || exit 1
 programs=$build/tests/fuzz
 [ "${#targets[@]}" -gt 0 ] || mapfile -t targets < <("$programs/mxq_fuzz_replay" --names && echo checkpoints)
 found=$build/found

@@ -195,6 +195,7 @@ def build(place, device, mutants, jobs):
 # ---- Running -------------------------------------------------------------------------------------------------------------
 
 QUICK = 0.3  # seconds that a case takes at most to run before the others
+QUICK_ALONE = 1.0  # and where no others run
 SHARDS = 4
 
 
@@ -245,15 +246,17 @@ def run_command(command, environment, seconds, look=lambda line: None):
 class Runner:
     """Runs the programs of the build as they are, and under each mutant."""
 
-    def __init__(self, place, device):
-        self.out, self.device = place / device, device
+    def __init__(self, place, device, patience, quick_seconds):
+        self.out, self.device, self.patience = place / device, device, patience
+        self.quick_seconds = quick_seconds  # 0: all cases
         self.cases = ["~[.]~[cpu]" if device == "cuda" else "~[.]~[cuda]"]
         self.fault = "mxq_graph_test" if device == "cuda" else "mxq_fault_test"
         self.seconds, self.quick = {}, {}  # that programs take without a mutant; cases by program
 
     def environment(self, number):
+        folders = [str(self.out / "src"), os.environ.get("LD_LIBRARY_PATH", "")]
         environment = dict(os.environ, MXQ_TEST_DATA_DIR=str(SOURCE / "tests/data"), MXQ_MUTANT=str(number),
-                           MXQ_TEST_HEADER=str(SOURCE / "include/mxq/mxq.h"), LD_LIBRARY_PATH=str(self.out / "src"))
+                           MXQ_TEST_HEADER=str(SOURCE / "include/mxq/mxq.h"), LD_LIBRARY_PATH=":".join(filter(None, folders)))
         return environment
 
     def command(self, program, *arguments):
@@ -274,6 +277,8 @@ class Runner:
             return ""
         commands = {name: self.shards(name, max(jobs, SHARDS)) for name in ["mxq_tests", "mxq_unit_tests"]}
         commands |= {self.fault: [self.command(self.fault)], "search": [self.search()]}
+        if self.quick_seconds:
+            del commands[self.fault]
         for name, parts in commands.items():
             durations = {}
 
@@ -282,15 +287,18 @@ class Runner:
                     durations[match[2]] = float(match[1])
 
             def run(command):
-                return run_command(command, self.environment(0), 3600, look)
+                return run_command(command, self.environment(0), self.quick_seconds or 3600, look)
 
             begin = time.monotonic()
             with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-                for failure in pool.map(run, parts):
-                    if failure:
-                        return f"{name}: {failure}"
+                failures = list(filter(None, pool.map(run, parts)))
+            if failures and not self.quick_seconds:
+                return f"{name}: {failures[0]}"
+            for failure in failures:
+                print(f"without a mutant {name}: {failure}", flush=True)
             self.seconds[name] = max(time.monotonic() - begin, sum(durations.values()))
-            self.quick[name] = [case for case, seconds in durations.items() if seconds <= QUICK]
+            self.quick[name] = [case for case, seconds in durations.items()
+                                if seconds <= (QUICK_ALONE if self.quick_seconds else QUICK) and case not in failures]
             print(f"without a mutant {name} passes in {self.seconds[name]:.1f} s", flush=True)
         kept.write_text(json.dumps([self.seconds, self.quick]))
         return ""
@@ -299,6 +307,8 @@ class Runner:
         """Returns the commands that a mutant must get through, cheap ones first, and the program that each runs."""
         steps = [(name, self.command(name, "-a", *map(filter_of, self.quick[name])))
                  for name in ["mxq_tests", "mxq_unit_tests"]]
+        if self.quick_seconds:
+            return [("search", self.search()), *steps]
         steps.append((self.fault, self.command(self.fault, "-a")))
         # A GPU gets through the search sooner than through the quick cases.
         steps.insert(0 if self.device == "cuda" else len(steps), ("search", self.search()))
@@ -308,20 +318,23 @@ class Runner:
     def run(self, number):
         """Returns (program, failure) of the first step that fails under a mutant, or two empty strings."""
         for name, command in self.steps():
-            failure = run_command(command, self.environment(number), 10 * self.seconds[name] + 60)
+            failure = run_command(command, self.environment(number), self.patience * self.seconds[name] + 6 * self.patience)
             if failure:
                 return name, failure
         return "", ""
 
 
-def run_all(runner, mutants, jobs):
-    """Runs the mutants and prints a line for each. Returns how many were caught, are equivalent and survived."""
-    counts = {"caught": 0, "equivalent": 0, "survived": 0}
+def run_all(runner, mutants, jobs, seconds):
+    """Runs the mutants and prints a line for each. Returns how many were caught, are equivalent, survived, or were not begun."""
+    counts = {"caught": 0, "equivalent": 0, "survived": 0, "not reached": 0}
+    end = time.monotonic() + seconds
 
     def one(mutant):
         if mutant.equivalent:
             return "equivalent", f"equivalent  {mutant.name}: {mutant.equivalent}"
         begin = time.monotonic()
+        if begin > end:
+            return "not reached", f"not reached {mutant.name}"
         program, failure = runner.run(mutant.number)
         seconds = time.monotonic() - begin
         if program:
@@ -345,6 +358,11 @@ def main():
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--build", action="store_true")
     parser.add_argument("--run", action="store_true")
+    parser.add_argument("--measure", action="store_true")
+    parser.add_argument("--part", default="1/1")
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--patience", type=float, default=10)
+    parser.add_argument("--quick", type=float, default=0)
     options = parser.parse_args()
 
     everything = read_lists()
@@ -360,15 +378,18 @@ def main():
             print(f"{mutant.number:4} {mutant.name}: {mutant.meaning}")
         return 0
     place = pathlib.Path(os.environ.get("MXQ_BUILD_DIR") or SOURCE / "build/mutants").absolute()
-    if not options.run:
+    if not options.run and not options.measure:
         build(place, options.device, everything, options.jobs)
     if options.build:
         return 0
-    runner = Runner(place, options.device)
+    runner = Runner(place, options.device, options.patience, options.quick)
     if failure := runner.measure(options.jobs):
         print(f"FAIL  without a mutant: {failure}")
         return 1
-    counts = run_all(runner, mutants, options.jobs)
+    if options.measure:
+        return 0
+    number, count = map(int, options.part.split("/"))
+    counts = run_all(runner, mutants[number - 1::count], options.jobs, options.seconds)
     print(", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
     return counts["survived"] > 0
 

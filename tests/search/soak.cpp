@@ -1,12 +1,13 @@
 // mxq_soak: a long run. Rounds of the same random calls, in threads that share one context of each device, each compared
 // with the oracle; memory is flat once the rounds are warm.
 //
-//     mxq_soak --seconds S [--threads N] [--calls N] [--seed S] [--device cpu|cuda]
+//     mxq_soak --seconds S [--threads N] [--calls N] [--seed S] [--device cpu|cuda] [--alone 0|1]
 //
-// Counts all that operator new gives, in this program and in the library, and the memory in use of the device. In the second
-// half of the time the first is the same to the byte after each round, and the second never grows. soak.sh starts two at
-// once.
+// Counts all that operator new gives, in this program and in the library, and memory of the device: what this process has, where
+// the driver tells it, else what all have; with --alone 0 only the former. In the second half of the time the first is the same
+// to the byte after each round, and the second never grows. soak.sh starts two at once.
 #include "check.h"
+#include "device_memory.h"
 #include "draw.h"
 
 #include <malloc.h>
@@ -15,7 +16,9 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <new>
+#include <set>
 #include <thread>
 
 namespace {
@@ -67,6 +70,7 @@ struct Options {
     int64_t threads = 2, calls = 400;
     uint64_t seed = 1;
     std::string device;
+    bool alone = true;  // no other program uses the device
 };
 
 Options read_options(int argc, char** argv) {
@@ -81,6 +85,8 @@ Options read_options(int argc, char** argv) {
             options.calls = std::stoll(value);
         else if (name == "--seed")
             options.seed = std::stoull(value);
+        else if (name == "--alone" && (value == "0" || value == "1"))
+            options.alone = value == "1";
         else if (name == "--device" && (value == "cpu" || value == "cuda"))
             options.device = value;
         else
@@ -141,15 +147,26 @@ std::vector<Worker> make_workers(const Options& options) {
     return workers;
 }
 
-struct Memory {
-    long long host = live_bytes, blocks = live_blocks, device = [] {
+// Bytes of the device: a source, and how many.
+struct OfDevice {
+    const char* text = "not compared";
+    long long bytes = 0;
+};
+OfDevice of_device([[maybe_unused]] bool alone) {
 #ifdef MXQ_TESTS_CUDA
-        size_t unused = 0, all = 0;
-        if (cudaMemGetInfo(&unused, &all) == cudaSuccess) return static_cast<long long>(all - unused);
-        cudaGetLastError();
+    static const search::DeviceMemory memory;
+    if (const auto bytes = memory.of_process()) return {"of this process", *bytes};
+    size_t unused = 0, all = 0;
+    if (alone && cudaMemGetInfo(&unused, &all) == cudaSuccess) return {"of all processes", static_cast<long long>(all - unused)};
+    cudaGetLastError();
 #endif
-        return 0LL;
-    }();
+    return {};
+}
+
+struct Memory {
+    explicit Memory(bool alone) : device(of_device(alone)) {}
+    long long host = live_bytes, blocks = live_blocks;
+    OfDevice device;
 };
 
 // Returns what is wrong, or "".
@@ -165,24 +182,43 @@ std::string run_rounds(std::vector<Worker>& workers, const Options& options) {
         for (const Worker& worker : workers)
             if (!worker.complaint.empty()) return worker.complaint;
         ++rounds;
-        const Memory now;
+        const Memory now(options.alone);
         if (warm) {
             ++compared;
             if (now.host != warm->host || now.blocks != warm->blocks)
                 return "host memory was " + std::to_string(warm->host) + " bytes in " + std::to_string(warm->blocks) +
                        " blocks, and is " + std::to_string(now.host) + " in " + std::to_string(now.blocks) +
                        " after round " + std::to_string(rounds);
-            if (now.device > warm->device)
-                return "the device had " + std::to_string(warm->device) + " bytes in use, and has " +
-                       std::to_string(now.device) + " after round " + std::to_string(rounds);
+            if (now.device.bytes > warm->device.bytes)
+                return "the device had " + std::to_string(warm->device.bytes) + " bytes in use, and has " +
+                       std::to_string(now.device.bytes) + " after round " + std::to_string(rounds);
         } else if (rounds >= 3 && seconds() >= options.seconds / 2) {
             warm = now;
         }
     }
     std::printf(
-        "%lld rounds in %.0f s, memory compared after %lld of them: %lld bytes of the host, %lld of the device in use\n",
-        static_cast<long long>(rounds), seconds(), static_cast<long long>(compared), warm->host, warm->device);
+        "%lld rounds in %.0f s, memory compared after %lld of them: %lld bytes of the host, %lld of the device (%s)\n",
+        static_cast<long long>(rounds), seconds(), static_cast<long long>(compared), warm->host, warm->device.bytes,
+        warm->device.text);
     return "";
+}
+
+void print_counts(const std::vector<Worker>& workers) {
+    int64_t calls = 0, runs = 0;
+    std::map<std::string, int64_t> by_verb;
+    std::set<std::string> implementations;
+    for (const Worker& worker : workers) {
+        calls += worker.counts.calls;
+        for (const auto& [name, count] : worker.counts.runs) {
+            runs += count;
+            by_verb[name.substr(0, name.find(' '))] += count;
+            implementations.insert(name);
+        }
+    }
+    std::printf("%lld calls, %lld runs of %zu verbs by %zu implementations:", static_cast<long long>(calls),
+                static_cast<long long>(runs), by_verb.size(), implementations.size());
+    for (const auto& [verb, count] : by_verb) std::printf(" %s %lld", verb.c_str(), static_cast<long long>(count));
+    std::printf("\n");
 }
 
 }  // namespace
@@ -199,13 +235,8 @@ int main(int argc, char** argv) {
         std::string names;
         for (const Runner& runner : workers[0].runners) names += (names.empty() ? "" : "; ") + runner.name;
         const std::string complaint = run_rounds(workers, options);
-        int64_t calls = 0, runs = 0;
-        for (const Worker& worker : workers) {
-            calls += worker.counts.calls;
-            for (const auto& [name, count] : worker.counts.runs) runs += count;
-        }
-        std::printf("%lld calls, %lld runs, %zu threads on %s\n", static_cast<long long>(calls),
-                    static_cast<long long>(runs), workers.size(), names.c_str());
+        print_counts(workers);
+        std::printf("%zu threads on %s\n", workers.size(), names.c_str());
         if (!complaint.empty()) std::printf("FAIL  %s\n", complaint.c_str());
         std::printf("%d passed, %d failed, 0 skipped\n", complaint.empty(), !complaint.empty());
         return complaint.empty() ? 0 : 1;

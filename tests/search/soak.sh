@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# ./tests/search/soak.sh --seconds S [--device cpu|cuda] [--calls N] [--seed S]
+# ./tests/search/soak.sh --seconds S [--device cpu|cuda] [--calls N] [--seed S] [--alone 0|1]
 # The long run: two processes of two threads each compare random calls of every verb on a GPU with the oracle and with the CPU,
 # and fail where memory grows once they are warm. Twenty minutes: --seconds 1200.
+#   --alone 0            other programs use the GPU: its memory is compared only where the driver tells that of a process
 #   MXQ_BUILD_DIR=dir    a build of the tests; default: build/tests, where ./tests/run.sh builds
 set -u
 here=$(cd "$(dirname "$0")" && pwd)

@@ -13,8 +13,9 @@ namespace {
 
 __device__ const float one = 1;
 
-// Returns the address of `one` on the current device.
-float* address_of_one() {
+// Returns the address of `one` on the context's device, whichever is current for the caller.
+float* address_of_one(const Context& context) {
+    const CurrentDevice current(*context.cuda);
     void* address = nullptr;
     check(cudaGetSymbolAddress(&address, one), "cudaGetSymbolAddress");
     return static_cast<float*>(address);
@@ -30,13 +31,13 @@ ScaleLayout layout_of_one() {
     return layout;
 }
 
-void leave_out_factors(QuantizedPart& part) {
+void leave_out_factors(const Context& context, QuantizedPart& part) {
     if (part.scale_type == ScaleType::F32) {
-        part.scales = reinterpret_cast<uint8_t*>(address_of_one());
+        part.scales = reinterpret_cast<uint8_t*>(address_of_one(context));
         part.layout = layout_of_one();
     }
     if (part.scale_type == ScaleType::E4M3) {
-        part.decode_scale = address_of_one();
+        part.decode_scale = address_of_one(context);
         part.scope_stride = 0;
     }
 }
@@ -84,7 +85,7 @@ void widen(const Context& context, const GemmProblem& p, Side side, const GemmOp
     pass.in = from;
     pass.in.columnwise = pass.columnwise, pass.in.transformed = false;
     if (from.across) std::swap(pass.in.lines, pass.in.length);  // as they are stored
-    leave_out_factors(pass.in);
+    leave_out_factors(context, pass.in);
     const int64_t rows = wide.across ? wide.length : wide.lines, cols = wide.across ? wide.lines : wide.length;
     pass.out = {wide.codes, MXQ_FORMAT_BF16, wide.matrices, rows, cols, wide.line_bytes / 2, 1, Addresses::Dense};
     if (p.grouping_of(side) != Grouping::None) {
