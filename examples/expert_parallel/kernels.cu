@@ -50,8 +50,9 @@ struct Fields {
 
 template <class Word>
 __device__ void copy_words(const Field& field, int64_t from_row, int64_t to_row) {
-    const auto* from = reinterpret_cast<const Word*>(static_cast<const char*>(field.from) + from_row * field.from_stride);
-    auto* to = reinterpret_cast<Word*>(static_cast<char*>(field.to) + to_row * field.to_stride);
+    const auto* __restrict__ from =
+        reinterpret_cast<const Word*>(static_cast<const char*>(field.from) + from_row * field.from_stride);
+    auto* __restrict__ to = reinterpret_cast<Word*>(static_cast<char*>(field.to) + to_row * field.to_stride);
     const int words = int(field.bytes / int64_t(sizeof(Word)));
 #pragma unroll 4
     for (int i = int(threadIdx.x); i < words; i += kThreads) to[i] = from[i];
@@ -75,25 +76,34 @@ __global__ void copy_fields_kernel(Fields fields, const int32_t* index) {
 
 __device__ float sigmoid(float z) { return 1 / (1 + expf(-z)); }
 
-__global__ void activate_backward_kernel(const bf16* z, const bf16* dh, const float* weights, int64_t cols, bf16* dz,
-                                         float* weight_gradients) {
+// Eight numbers of a row, which a thread loads at once.
+constexpr int kNumbers = 8;
+union Vector {
+    uint4 all;
+    __nv_bfloat162 pairs[kNumbers / 2];
+};
+
+__global__ void activate_backward_kernel(const uint4* z, const uint4* dh, const float* weights, int64_t vectors, uint4* dz,
+                                         uint4* h, float* weight_gradients) {
     __shared__ float sums[kThreads];
     const int64_t row = blockIdx.x;
     const float weight = weights[row];
     float sum = 0;
-    const auto* z_pairs = reinterpret_cast<const __nv_bfloat162*>(z + row * cols);
-    const auto* dh_pairs = reinterpret_cast<const __nv_bfloat162*>(dh + row * cols);
-    auto* dz_pairs = reinterpret_cast<__nv_bfloat162*>(dz + row * cols);
     const auto one = [&](float value, float gradient) {
-        const float s = sigmoid(value);
-        sum += gradient * (value * s);
-        return weight * gradient * (s * (1 + value * (1 - s)));
+        const float s = sigmoid(value), silu = value * s;
+        sum += gradient * silu;
+        return float2{weight * gradient * (s * (1 + value * (1 - s))), weight * silu};
     };
-#pragma unroll 4
-    for (int i = int(threadIdx.x); i < int(cols / 2); i += kThreads) {
-        const float2 value = __bfloat1622float2(z_pairs[i]), gradient = __bfloat1622float2(dh_pairs[i]);
-        const float first = one(value.x, gradient.x), second = one(value.y, gradient.y);
-        dz_pairs[i] = __floats2bfloat162_rn(first, second);
+    for (int64_t i = row * vectors + threadIdx.x; i < (row + 1) * vectors; i += kThreads) {
+        const Vector values{z[i]}, gradients{dh[i]};
+        Vector of_z, of_h;
+        for (int pair = 0; pair < kNumbers / 2; ++pair) {
+            const float2 value = __bfloat1622float2(values.pairs[pair]), gradient = __bfloat1622float2(gradients.pairs[pair]);
+            const float2 first = one(value.x, gradient.x), second = one(value.y, gradient.y);
+            of_z.pairs[pair] = __floats2bfloat162_rn(first.x, second.x);
+            of_h.pairs[pair] = __floats2bfloat162_rn(first.y, second.y);
+        }
+        dz[i] = of_z.all, h[i] = of_h.all;
     }
     sums[threadIdx.x] = sum;
     for (int step = kThreads / 2; step > 0; step /= 2) {
@@ -136,9 +146,11 @@ void copy_fields(const std::vector<Field>& fields, const int32_t* index, int64_t
     launch(copy_fields_kernel, rows, kThreads, stream, given, index);
 }
 
-void activate_backward(const bf16* z, const bf16* dh, const float* weights, int64_t rows, int64_t cols, bf16* dz,
+void activate_backward(const bf16* z, const bf16* dh, const float* weights, int64_t rows, int64_t cols, bf16* dz, bf16* h,
                        float* weight_gradients, cudaStream_t stream) {
-    launch(activate_backward_kernel, rows, kThreads, stream, z, dh, weights, cols, dz, weight_gradients);
+    launch(activate_backward_kernel, rows, kThreads, stream, reinterpret_cast<const uint4*>(z),
+           reinterpret_cast<const uint4*>(dh), weights, cols / kNumbers, reinterpret_cast<uint4*>(dz),
+           reinterpret_cast<uint4*>(h), weight_gradients);
 }
 
 void number_choices(const float* of_rows, const int32_t* choice_rows, int64_t tokens, int32_t top, void* out,

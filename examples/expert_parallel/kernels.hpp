@@ -36,8 +36,9 @@ struct Field {
 // stand as they were.
 void copy_fields(const std::vector<Field>& fields, const int32_t* index, int64_t rows, cudaStream_t stream);
 
-// dz = weight dh silu'(z), and the gradient of each row's weight: the sum of dh silu(z).
-void activate_backward(const bf16* z, const bf16* dh, const float* weights, int64_t rows, int64_t cols, bf16* dz,
+// Writes dz = weight dh silu'(z), h = weight silu(z), and the gradient of each row's weight: the sum of dh silu(z). h may be
+// where dh is.
+void activate_backward(const bf16* z, const bf16* dh, const float* weights, int64_t rows, int64_t cols, bf16* dz, bf16* h,
                        float* weight_gradients, cudaStream_t stream);
 
 // Brings a number a row to the choices of each token; 0 where a choice has no row.

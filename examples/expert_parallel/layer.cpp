@@ -1,8 +1,7 @@
 #include "layer.hpp"
 
-#include <set>
-
 #include "routes.hpp"
+#include "verbs.hpp"
 
 namespace {
 
@@ -28,7 +27,7 @@ Recipe possible(Recipe recipe) {
 }  // namespace
 
 struct Layer::State {
-    const mxq::context& context;
+    Verbs verbs;
     Transport& transport;
     const Streams streams;
     const Shape shape;
@@ -46,21 +45,14 @@ struct Layer::State {
 
     Rows tokens_rows, x, dy, returned_rows;  // as a rank has them, as its experts read them, as they come back
     Buffer sent, received, back, sums, sent_back, returned, returned_sums, weight_gradients, returned_gradients;
-    Buffer up_memory, down_memory, z, dh, dz, h_memory, dz_memory, h_columns, x_columns, dy_columns, workspace;
+    Buffer up_memory, down_memory, z, dh, dz, h_memory, dz_memory, h_columns, x_columns, dy_columns;
     mxq::tensor up, down;
     Event ready, came;
 
-    std::set<std::string> implementations;
     int64_t wire_bytes = 0;
-    bool timed = true;
-    struct Span {
-        Stage stage;
-        Event begin, end;
-    };
-    std::vector<Span> spans;
 
     State(const mxq::context& c, Transport& t, Streams s, const Shape& sh, const Recipe& r)
-        : context(c),
+        : verbs(c, s.compute, r.implementation),
           transport(t),
           streams(s),
           shape(sh),
@@ -72,58 +64,6 @@ struct Layer::State {
           x(r, sh.width),
           dy(r, sh.width),
           returned_rows(r, sh.width) {}
-
-    // Runs work, which enqueues on the stream, and notes its time.
-    template <class Work>
-    void time(Stage stage, cudaStream_t stream, Work work) {
-        if (!timed) return work();
-        Span& span = spans.emplace_back(Span{stage, {}, {}});
-        span.begin.record(stream);
-        work();
-        spans.back().end.record(stream);
-    }
-    template <class Work>
-    void time(Stage stage, Work work) {
-        time(stage, streams.compute, work);
-    }
-
-    // ---- Verbs of the library ------------------------------------------------------------------------------------------
-
-    // Runs a verb as its plan says: verb(workspace).
-    template <class Verb>
-    void run(Stage stage, const mxq::plan& plan, Verb verb) {
-        const mxq::workspace room{workspace.reserve(plan.workspace_bytes()), plan.workspace_bytes()};
-        time(stage, [&] { verb(room); });
-    }
-
-    void quantize(const mxq::tensor& in, const mxq::tensor& out) {
-        run(kQuantize, mxq::quantize_query(context, {}, in, out),
-            [&](auto room) { mxq::quantize(context, {}, in, out, room, streams.compute); });
-    }
-
-    void requantize(const mxq::tensor& in, const mxq::tensor& out) {
-        run(kQuantize, mxq::requantize_query(context, {}, in, out),
-            [&](auto room) { mxq::requantize(context, {}, in, out, room, streams.compute); });
-    }
-
-    void route(const mxq::routing& routing) {
-        run(kOther, mxq::route_query(context, {}, routing),
-            [&](auto room) { mxq::route(context, {}, routing, room, streams.compute); });
-    }
-
-    void combine(const mxq::routing& routing, const mxq::tensor& in, const mxq::tensor& out) {
-        run(kOther, mxq::combine_query(context, {}, routing, in, {}, out),
-            [&](auto room) { mxq::combine(context, {}, routing, in, {}, out, room, streams.compute); });
-    }
-
-    void multiply(const mxq::tensor& a, mxq_transpose ta, const mxq::tensor& b, mxq_transpose tb, const mxq::tensor& d,
-                  int32_t sm_count = 0) {
-        auto options = mxq::gemm_options().set_transpose(ta, tb).set_sm_count(sm_count);
-        if (recipe.implementation) options.set_implementation(recipe.implementation);
-        const mxq::plan plan = mxq::grouped_gemm_query(context, options, a, b, d);
-        implementations.insert(plan.implementation());
-        run(kProduct, plan, [&](auto room) { mxq::grouped_gemm(context, options, a, b, d, room, streams.compute); });
-    }
 
     // ---- Rows of the experts -------------------------------------------------------------------------------------------
 
@@ -151,17 +91,20 @@ struct Layer::State {
         mxq::tensor in = grouped(rows.tensor(routes.expert_rows));
         if (!recipe.quantized()) return in;
         mxq::tensor out = room_for_rows(rows.cols, MXQ_PART_COLUMNWISE, memory);
-        requantize(in, out);
+        verbs.requantize(in, out);
         return out;
     }
-    // Returns silu(z), each row times its weight where that is wanted.
-    mxq::tensor activated(bool weighted, mxq_part parts, Buffer& memory) {
-        auto options = mxq::activate_options().set_activation(MXQ_ACTIVATION_SILU);
-        if (weighted)
-            options.set_row_weights(MXQ_FORMAT_F32, row_weights, uint64_t(routes.expert_rows) * sizeof(float));
-        mxq::tensor in = plain(routes.expert_rows, shape.hidden, z), out = room_for_rows(shape.hidden, parts, memory);
-        run(kQuantize, mxq::activate_query(context, options, in, out),
-            [&](auto room) { mxq::activate(context, options, in, out, room, streams.compute); });
+    mxq::tensor activated() {
+        mxq::tensor out = room_for_rows(shape.hidden, MXQ_PART_ROWWISE, h_memory);
+        verbs.silu(plain(routes.expert_rows, shape.hidden, z), out);
+        return out;
+    }
+    // Returns BF16 rows as products read them, in these parts where they are quantized.
+    mxq::tensor operand(const Buffer& rows, mxq_part parts, Buffer& memory) {
+        mxq::tensor in = grouped(plain(routes.expert_rows, shape.hidden, rows));
+        if (!recipe.quantized()) return in;
+        mxq::tensor out = room_for_rows(shape.hidden, parts, memory);
+        verbs.quantize(in, out);
         return out;
     }
 
@@ -172,7 +115,7 @@ struct Layer::State {
         mxq::tensor out = mxq::tensor(recipe.format, own, rows, cols).set_scaling(recipe.weights);
         const uint64_t bytes = out.total_bytes(MXQ_PART_BOTH);
         out.set_memory(MXQ_PART_BOTH, memory.reserve(bytes), bytes);
-        quantize(in, out);
+        verbs.quantize(in, out);
         return out;
     }
 
@@ -196,15 +139,15 @@ struct Layer::State {
                       .set_ids(tokens.experts, slots * sizeof(int32_t), MXQ_TYPE_INT32)
                       .set_weights(MXQ_FORMAT_F32, tokens.weights, slots * sizeof(float));
         give_memory(choices, choices_memory);
-        if (recipe.capacity == 0) route(choices);
+        if (recipe.capacity == 0) verbs.route(choices);
         if (!tokens_travel) return;
         const int32_t most = most_ranks();
         const auto pairs = uint64_t(tokens.count * most);
         auto* ranks = ranks_of_tokens.reserve<int32_t>(pairs);
-        time(kOther, [&] { find_ranks(tokens.experts, tokens.count, shape.top, own, most, ranks, streams.compute); });
+        verbs.time(kOther, [&] { find_ranks(tokens.experts, tokens.count, shape.top, own, most, ranks, streams.compute); });
         to_ranks = mxq::routing(tokens.count, most, transport.size()).set_ids(ranks, pairs * sizeof(int32_t), MXQ_TYPE_INT32);
         give_memory(to_ranks, to_ranks_memory);
-        route(to_ranks);
+        verbs.route(to_ranks);
         token_of_place = to_ranks.get_row_tokens().data;
         if (recipe.capacity > 0) place_own_tokens(most, pairs);
     }
@@ -215,7 +158,7 @@ struct Layer::State {
         const Places places{token_of_place_memory.reserve<int32_t>(all), place_of_row.reserve<int32_t>(pairs)};
         const auto ends_of_ranks = to_ranks.get_ends();
         const auto row_tokens = to_ranks.get_row_tokens(), rows = to_ranks.get_choice_rows();
-        time(kOther, [&] {
+        verbs.time(kOther, [&] {
             find_places(ranks_of_tokens.as<int32_t>(), rows.data, ends_of_ranks.data, tokens.count, most, transport.size(),
                         recipe.capacity, places, streams.compute);
         });
@@ -236,7 +179,7 @@ struct Layer::State {
         ready.record(streams.compute);
         ready.hold(streams.travel);
         auto* all = all_counts.reserve<int32_t>(uint64_t(mine * transport.size()));
-        time(kCounts, streams.travel, [&] { transport.gather(to, all, mine, streams.travel); });
+        verbs.time(kCounts, streams.travel, [&] { transport.gather(to, all, mine, streams.travel); });
         return mine * transport.size();
     }
 
@@ -259,7 +202,7 @@ struct Layer::State {
         const auto* tail = received.as<std::byte>() + record.tail_at();
         auto* ids = arrived_ids.reserve<int32_t>(slots);
         auto* of_choices = arrived_weights.reserve<float>(slots);
-        time(kOther, [&] {
+        verbs.time(kOther, [&] {
             copy_fields({{tail, record.bytes(), ids, row_bytes, row_bytes},
                          {tail + row_bytes, record.bytes(), of_choices, row_bytes, row_bytes}},
                         nullptr, routes.arrived, streams.compute);
@@ -269,7 +212,7 @@ struct Layer::State {
                       .set_ids(ids, bytes, MXQ_TYPE_INT32)
                       .set_weights(MXQ_FORMAT_F32, of_choices, bytes);
         give_memory(arrived, arrived_memory);
-        route(arrived);
+        verbs.route(arrived);
         ends = arrived.get_ends().data;
         row_weights = arrived.get_row_weights().data;
     }
@@ -288,7 +231,7 @@ struct Layer::State {
             tokens_rows.reserve(tokens.count);
             mxq::tensor in(MXQ_FORMAT_BF16, tokens.count, shape.width);
             in.set_const_data(values, uint64_t(tokens.count * shape.width) * sizeof(bf16));
-            quantize(in, tokens_rows.tensor(tokens.count));
+            verbs.quantize(in, tokens_rows.tensor(tokens.count));
             from = tokens_rows.values.get(), scales = tokens_rows.scales.get();
         }
         const Record record = record_of(tokens_rows, tail_bytes(forward));
@@ -303,7 +246,7 @@ struct Layer::State {
             fields.push_back({tokens.experts, numbers, ids, record.bytes(), numbers});
             fields.push_back({tokens.weights, numbers, ids + numbers, record.bytes(), numbers});
         }
-        time(kOther, [&] {
+        verbs.time(kOther, [&] {
             if (recipe.capacity > 0 && forward)  // a place that nobody takes has no experts
                 check(cudaMemset2DAsync(ids, size_t(record.bytes()), 0xFF, size_t(numbers), size_t(rows), streams.compute));
             copy_fields(fields, index, rows, streams.compute);
@@ -314,7 +257,7 @@ struct Layer::State {
     void travel(const std::vector<Segment>& out, const std::vector<Segment>& in, const std::vector<Lane>& lanes) {
         ready.record(streams.compute);
         ready.hold(streams.travel);
-        time(kExchange, streams.travel, [&] { transport.exchange(out, in, lanes, streams.travel); });
+        verbs.time(kExchange, streams.travel, [&] { transport.exchange(out, in, lanes, streams.travel); });
         came.record(streams.travel);
         for (const Segment& s : out)
             for (const Lane& lane : lanes) wire_bytes += s.peer == transport.rank() ? 0 : s.rows * lane.row_bytes;
@@ -342,7 +285,7 @@ struct Layer::State {
         if (!tokens_travel) return;
         const Record record = record_of(rows, tail_bytes(forward));
         if (forward) route_arrived(record);
-        time(kOther, [&] {
+        verbs.time(kOther, [&] {
             copy_fields(record.from_records(received.get(), rows), arrived.get_row_tokens().data, routes.expert_rows,
                         streams.compute);
         });
@@ -379,21 +322,21 @@ struct Layer::State {
         if (!forward) arrived.set_weights(0, nullptr, 0);
         const mxq::tensor rows = plain(routes.arrived * shape.top, shape.width, back);
         if (!recipe.quantized_back) {
-            combine(arrived, rows,
+            verbs.combine(arrived, rows,
                     in_records(MXQ_FORMAT_BF16, sizeof(bf16), routes.arrived, shape.width, sent_back, record, 0));
         } else {
             sums.reserve<bf16>(uint64_t(routes.arrived * shape.width));
             returned_rows.reserve(routes.arrived);
             const mxq::tensor of_tokens = plain(routes.arrived, shape.width, sums);
-            combine(arrived, rows, of_tokens);
-            quantize(of_tokens, returned_rows.tensor(routes.arrived));
-            time(kOther, [&] {
+            verbs.combine(arrived, rows, of_tokens);
+            verbs.quantize(of_tokens, returned_rows.tensor(routes.arrived));
+            verbs.time(kOther, [&] {
                 copy_fields(record.to_records(returned_rows.values.get(), returned_rows.scales.get(), sent_back.get()),
                             nullptr, routes.arrived, streams.compute);
             });
         }
         if (forward) return;
-        time(kOther, [&] {
+        verbs.time(kOther, [&] {
             number_choices(weight_gradients.as<float>(), arrived.get_choice_rows().data, routes.arrived, shape.top,
                            sent_back.as<std::byte>() + record.tail_at(), record.bytes(), streams.compute);
         });
@@ -408,9 +351,9 @@ struct Layer::State {
         const auto slots = tokens.count * shape.top;
         if (!tokens_travel) {
             if (gradients) choices.set_weights(0, nullptr, 0);
-            combine(choices, plain(slots, shape.width, returned), to);
+            verbs.combine(choices, plain(slots, shape.width, returned), to);
             if (gradients)
-                time(kOther, [&] {
+                verbs.time(kOther, [&] {
                     number_choices(returned_gradients.as<float>(), choices.get_choice_rows().data, tokens.count, shape.top,
                                    gradients, shape.top * int64_t(sizeof(float)), streams.compute);
                 });
@@ -418,11 +361,11 @@ struct Layer::State {
         }
         const Record record = returning(gradients == nullptr);
         const int64_t rows = tokens.count * most_ranks();
-        combine(to_ranks, returned_values(record, rows), to);
+        verbs.combine(to_ranks, returned_values(record, rows), to);
         if (!gradients) return;
         mxq::tensor of_choices(MXQ_FORMAT_F32, tokens.count, shape.top);
         of_choices.set_data(gradients, uint64_t(slots) * sizeof(float));
-        combine(to_ranks,
+        verbs.combine(to_ranks,
                 in_records(MXQ_FORMAT_F32, sizeof(float), rows, shape.top, returned, record, record.tail_at()), of_choices);
     }
     mxq::tensor returned_values(const Record& record, int64_t rows) {
@@ -430,12 +373,10 @@ struct Layer::State {
             return in_records(MXQ_FORMAT_BF16, sizeof(bf16), rows, shape.width, returned, record, 0);
         returned_rows.reserve(routes.sent);
         returned_sums.reserve<bf16>(uint64_t(std::max(rows, routes.sent) * shape.width));
-        time(kOther, [&] {
+        verbs.time(kOther, [&] {
             copy_fields(record.from_records(returned.get(), returned_rows), nullptr, routes.sent, streams.compute);
         });
-        const mxq::tensor in = returned_rows.tensor(routes.sent), out = plain(routes.sent, shape.width, returned_sums);
-        run(kQuantize, mxq::dequantize_query(context, {}, in, out),
-            [&](auto room) { mxq::dequantize(context, {}, in, out, room, streams.compute); });
+        verbs.dequantize(returned_rows.tensor(routes.sent), plain(routes.sent, shape.width, returned_sums));
         return plain(rows, shape.width, returned_sums);
     }
 
@@ -447,42 +388,28 @@ struct Layer::State {
         // A sum over choices reads a row for each choice of a token, whether its expert is here or not.
         back.reserve<bf16>(uint64_t(std::max(rows, tokens_travel ? routes.arrived * shape.top : 0) * shape.width));
         if (rows == 0) return;
-        multiply(grouped(x.tensor(rows)), MXQ_TRANSPOSE_N, up, MXQ_TRANSPOSE_T, plain(rows, shape.hidden, z));
-        const mxq::tensor h = activated(false, MXQ_PART_ROWWISE, h_memory);
-        multiply(h, MXQ_TRANSPOSE_N, down, MXQ_TRANSPOSE_T, plain(rows, shape.width, back));
+        verbs.multiply(grouped(x.tensor(rows)), MXQ_TRANSPOSE_N, up, MXQ_TRANSPOSE_T, plain(rows, shape.hidden, z));
+        const mxq::tensor h = activated();
+        verbs.multiply(h, MXQ_TRANSPOSE_N, down, MXQ_TRANSPOSE_T, plain(rows, shape.width, back));
     }
 
-    // What the weight gradients read that does not depend on dy, while dy travels.
-    struct Columns {
-        mxq::tensor x, h;
-    };
-    Columns columns_of_forward() {
-        if (routes.expert_rows == 0) return {};
-        return {columns(x, x_columns), activated(true, MXQ_PART_COLUMNWISE, h_columns)};
-    }
-
-    // Returns dz in both directions, and leaves dx.
+    // Returns dz in both directions, and leaves dx, and h with its weights in the place of dh.
     mxq::tensor run_experts_backward() {
         const int64_t rows = routes.expert_rows;
         const auto hidden = uint64_t(rows * shape.hidden);
         dh.reserve<bf16>(hidden), dz.reserve<bf16>(hidden), weight_gradients.reserve<float>(uint64_t(rows));
         if (rows == 0) return {};
-        multiply(grouped(dy.tensor(rows)), MXQ_TRANSPOSE_N, down, MXQ_TRANSPOSE_N, plain(rows, shape.hidden, dh));
-        time(kOther, [&] {
-            activate_backward(z.as<bf16>(), dh.as<bf16>(), row_weights, rows, shape.hidden, dz.as<bf16>(),
+        verbs.multiply(grouped(dy.tensor(rows)), MXQ_TRANSPOSE_N, down, MXQ_TRANSPOSE_N, plain(rows, shape.hidden, dh));
+        verbs.time(kOther, [&] {
+            activate_backward(z.as<bf16>(), dh.as<bf16>(), row_weights, rows, shape.hidden, dz.as<bf16>(), dh.as<bf16>(),
                               weight_gradients.as<float>(), streams.compute);
         });
-        mxq::tensor gradient = grouped(plain(rows, shape.hidden, dz));
-        if (recipe.quantized()) {
-            mxq::tensor both = room_for_rows(shape.hidden, MXQ_PART_BOTH, dz_memory);
-            quantize(gradient, both);
-            gradient = std::move(both);
-        }
-        multiply(gradient, MXQ_TRANSPOSE_N, up, MXQ_TRANSPOSE_N, plain(rows, shape.width, back));
+        mxq::tensor gradient = operand(dz, MXQ_PART_BOTH, dz_memory);
+        verbs.multiply(gradient, MXQ_TRANSPOSE_N, up, MXQ_TRANSPOSE_N, plain(rows, shape.width, back));
         return gradient;
     }
 
-    void run_weight_gradients(const Columns& forward, const mxq::tensor& dz_rows, const Gradients& gradients) {
+    void run_weight_gradients(const mxq::tensor& x_rows, const mxq::tensor& dz_rows, const Gradients& gradients) {
         const auto bytes = uint64_t(own * shape.hidden * shape.width) * sizeof(float);
         if (routes.expert_rows == 0) {
             check(cudaMemsetAsync(gradients.up, 0, bytes, streams.compute));
@@ -492,9 +419,9 @@ struct Layer::State {
         mxq::tensor d_up(MXQ_FORMAT_F32, own, shape.hidden, shape.width),
             d_down(MXQ_FORMAT_F32, own, shape.width, shape.hidden);
         d_up.set_data(gradients.up, bytes), d_down.set_data(gradients.down, bytes);
-        const mxq::tensor of_dy = columns(dy, dy_columns);
-        multiply(dz_rows, MXQ_TRANSPOSE_T, forward.x, MXQ_TRANSPOSE_N, d_up, recipe.sm_count);
-        multiply(of_dy, MXQ_TRANSPOSE_T, forward.h, MXQ_TRANSPOSE_N, d_down, recipe.sm_count);
+        const mxq::tensor dy_rows = columns(dy, dy_columns), h = operand(dh, MXQ_PART_COLUMNWISE, h_columns);
+        verbs.multiply(dz_rows, MXQ_TRANSPOSE_T, x_rows, MXQ_TRANSPOSE_N, d_up, recipe.sm_count);
+        verbs.multiply(dy_rows, MXQ_TRANSPOSE_T, h, MXQ_TRANSPOSE_N, d_down, recipe.sm_count);
     }
 };
 
@@ -529,28 +456,26 @@ void Layer::backward(const bf16* dy, const Gradients& gradients) {
     State& s = *state_;
     s.pack(dy, false);
     s.send_to_experts(s.dy, false);
-    const State::Columns columns = s.columns_of_forward();
+    const mxq::tensor x = s.routes.expert_rows > 0 ? s.columns(s.x, s.x_columns) : mxq::tensor();  // while dy travels
     s.take_arrived(s.dy, false);
     const mxq::tensor dz = s.run_experts_backward();
     s.send_back(false);
     if (!s.recipe.overlap) s.hold();
-    s.run_weight_gradients(columns, dz, gradients);
+    s.run_weight_gradients(x, dz, gradients);
     s.sum_ranks(gradients.x, gradients.weights);
 }
 
-void Layer::set_timed(bool timed) { state_->timed = timed; }
+void Layer::set_timed(bool timed) { state_->verbs.timed = timed; }
 
 Figures Layer::take_figures() {
-    Figures figures;
+    Figures figures = state_->verbs.take_figures();
     figures.wire_bytes = std::exchange(state_->wire_bytes, 0);
-    for (const State::Span& span : state_->spans) figures.ms[span.stage] += span.end.ms_since(span.begin);
-    state_->spans.clear();
     return figures;
 }
 
 std::string Layer::implementations() const {
     std::string all;
-    for (const std::string& name : state_->implementations) all += (all.empty() ? "" : ", ") + name;
+    for (const std::string& name : state_->verbs.implementations) all += (all.empty() ? "" : ", ") + name;
     return all;
 }
 

@@ -156,7 +156,7 @@ void print_row(const Arguments& arguments, const Named& row, const std::string& 
     for (size_t rank = 0; rank < all.size(); ++rank) {
         std::printf("%-19s %4zu", row.what, rank);
         for (int i = 0; i <= kMegabytes; ++i) std::printf(" %9.3f", all[rank][size_t(i)]);
-        const float exchange = all[rank][kStagesFrom + kExchange];
+        const float exchange = all[rank][size_t(kStagesFrom) + kExchange];
         const double rate = exchange > 0 ? all[rank][kMegabytes] / exchange : 0.0;
         std::printf(" %8.1f %5.2f %7.1f %6.1f %6.1f\n", rate, rate * 1e9 / link, all[rank][kY], all[rank][kDx],
                     all[rank][kDw]);

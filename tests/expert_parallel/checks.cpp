@@ -255,10 +255,21 @@ size_t different(const std::vector<T>& a, const std::vector<T>& b, int64_t first
     return count;
 }
 
+// Products that keep the bits of a row whatever rows are beside it.
+const char* implementation_for_bits(bool quantized) {
+    if (on_host) return nullptr;
+    int device = 0, major = 0, minor = 0;
+    check(cudaGetDevice(&device));
+    check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+    check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+    if (major != 9 || minor != 0) return "mma_bf16";
+    return quantized ? "wgmma_fp8_sm90" : "wgmma_plain_sm90";
+}
+
 class Checks {
 public:
-    Checks(World world, Problem problem, const char* exact) : world_(std::move(world)), problem_(problem) {
-        recipe_.implementation = exact;
+    Checks(World world, Problem problem) : world_(std::move(world)), problem_(problem) {
+        recipe_.implementation = implementation_for_bits(true);
     }
 
     void run() {
@@ -353,7 +364,7 @@ private:
     // What else travels: BF16 as tokens and as choices, rows that come back quantized, and other scales.
     void other_recipes() {
         Recipe recipe;
-        recipe.format = MXQ_FORMAT_BF16;
+        recipe.format = MXQ_FORMAT_BF16, recipe.implementation = implementation_for_bits(false);
         check_case(problem_, recipe, "in BF16");
         recipe.exchange = Exchange::kChoices;
         const Results choices = world_.run({problem_, recipe});
@@ -528,22 +539,12 @@ void rank_that_dies() {
     expect(message == "rank 0 of 2: another rank did not come within 300 ms", "a rank that does not come: " + message);
 }
 
-// Products that keep the bits of a row whatever rows are beside it.
-const char* implementation_for_bits() {
-    if (on_host) return nullptr;
-    int device = 0, major = 0, minor = 0;
-    check(cudaGetDevice(&device));
-    check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-    check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-    return major == 9 && minor == 0 ? "wgmma_fp8_sm90" : "mma_bf16";
-}
-
 void check_threads(const Problem& problem) {
     rank_that_dies();
     for (const int ranks : {1, 2, 4})
         Checks({std::to_string(ranks) + " threads", ranks, [ranks](const Case& c) { return run_threads(c, ranks); }, 0,
                 ranks - 1},
-               problem, implementation_for_bits())
+               problem)
             .run();
 }
 
@@ -571,7 +572,7 @@ void run(const std::string& mode, const Problem& problem) {
     };
     Checks({"NCCL, rank " + std::to_string(who.rank) + " of " + std::to_string(who.size), who.size, over_nccl, who.rank,
             who.rank},
-           problem, implementation_for_bits())
+           problem)
         .run();
 }
 #endif
@@ -580,7 +581,7 @@ void run(const std::string& mode, const Problem& problem) {
 
 int main(int argc, char** argv) {
     setvbuf(stdout, nullptr, _IOLBF, 0);
-    Problem problem{{256, 128, 8, 2}, 1024};
+    Problem problem{{256, 128, 8, 3}, 1024};
     try {
         if (argc > 2) problem.tokens = std::atoll(argv[2]);
         run(argc > 1 ? argv[1] : "threads", problem);

@@ -40,13 +40,14 @@ void copy_fields(const std::vector<Field>& fields, const int32_t* index, int64_t
         }
 }
 
-void activate_backward(const bf16* z, const bf16* dh, const float* weights, int64_t rows, int64_t cols, bf16* dz,
+void activate_backward(const bf16* z, const bf16* dh, const float* weights, int64_t rows, int64_t cols, bf16* dz, bf16* h,
                        float* weight_gradients, cudaStream_t) {
     std::fill(weight_gradients, weight_gradients + rows, 0.0f);
     for (int64_t i = 0; i < rows * cols; ++i) {
         const float value = __bfloat162float(z[i]), gradient = __bfloat162float(dh[i]), s = 1 / (1 + std::exp(-value));
         weight_gradients[i / cols] += gradient * value * s;
         dz[i] = __float2bfloat16_rn(weights[i / cols] * gradient * (s * (1 + value * (1 - s))));
+        h[i] = __float2bfloat16_rn(weights[i / cols] * (value * s));
     }
 }
 
