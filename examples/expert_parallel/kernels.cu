@@ -32,8 +32,8 @@ __global__ void find_ranks_kernel(const int32_t* experts, int64_t tokens, int32_
     }
 }
 
-__global__ void find_places_kernel(const int32_t* ranks, const int32_t* rows, const int32_t* ends, int64_t pairs, int32_t most,
-                                   int32_t capacity, Places places) {
+__global__ void find_places_kernel(const int32_t* ranks, const int32_t* rows, const int32_t* ends, int64_t pairs,
+                                   int32_t most, int32_t capacity, Places places) {
     const int64_t pair = int64_t(blockIdx.x) * kThreads + threadIdx.x;
     if (pair >= pairs) return;
     const int32_t rank = ranks[pair];
@@ -98,7 +98,8 @@ __global__ void activate_backward_kernel(const uint4* z, const uint4* dh, const 
         const Vector values{z[i]}, gradients{dh[i]};
         Vector of_z, of_h;
         for (int pair = 0; pair < kNumbers / 2; ++pair) {
-            const float2 value = __bfloat1622float2(values.pairs[pair]), gradient = __bfloat1622float2(gradients.pairs[pair]);
+            const float2 value = __bfloat1622float2(values.pairs[pair]),
+                         gradient = __bfloat1622float2(gradients.pairs[pair]);
             const float2 first = one(value.x, gradient.x), second = one(value.y, gradient.y);
             of_z.pairs[pair] = __floats2bfloat162_rn(first.x, second.x);
             of_h.pairs[pair] = __floats2bfloat162_rn(first.y, second.y);
@@ -113,8 +114,8 @@ __global__ void activate_backward_kernel(const uint4* z, const uint4* dh, const 
     if (threadIdx.x == 0) weight_gradients[row] = sums[0];
 }
 
-__global__ void number_choices_kernel(const float* of_rows, const int32_t* choice_rows, int64_t choices, int32_t top, char* out,
-                                      int64_t out_stride) {
+__global__ void number_choices_kernel(const float* of_rows, const int32_t* choice_rows, int64_t choices, int32_t top,
+                                      char* out, int64_t out_stride) {
     const int64_t choice = int64_t(blockIdx.x) * kThreads + threadIdx.x;
     if (choice >= choices) return;
     const int32_t row = choice_rows[choice];

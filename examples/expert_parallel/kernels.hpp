@@ -10,8 +10,8 @@
 
 using bf16 = __nv_bfloat16;
 
-// Writes the ranks of each token's experts, each rank once and in order, then -1: (tokens, most). A rank has `own` experts, one
-// after another; numbers below 0 are no choice.
+// Writes the ranks of each token's experts, each rank once and in order, then -1: (tokens, most). A rank has `own` experts,
+// one after another; numbers below 0 are no choice.
 void find_ranks(const int32_t* experts, int64_t tokens, int32_t top, int32_t own, int32_t most, int32_t* ranks,
                 cudaStream_t stream);
 

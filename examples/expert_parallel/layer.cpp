@@ -145,7 +145,8 @@ struct Layer::State {
         const auto pairs = uint64_t(tokens.count * most);
         auto* ranks = ranks_of_tokens.reserve<int32_t>(pairs);
         verbs.time(kOther, [&] { find_ranks(tokens.experts, tokens.count, shape.top, own, most, ranks, streams.compute); });
-        to_ranks = mxq::routing(tokens.count, most, transport.size()).set_ids(ranks, pairs * sizeof(int32_t), MXQ_TYPE_INT32);
+        to_ranks =
+            mxq::routing(tokens.count, most, transport.size()).set_ids(ranks, pairs * sizeof(int32_t), MXQ_TYPE_INT32);
         give_memory(to_ranks, to_ranks_memory);
         verbs.route(to_ranks);
         token_of_place = to_ranks.get_row_tokens().data;
@@ -183,8 +184,8 @@ struct Layer::State {
         return mine * transport.size();
     }
 
-    // Learns them: NCCL takes sizes from the host. A copy to a vector keeps the host until the stream has come to it, whoever
-    // is gone, so it is asked for once the exchange has ended.
+    // Learns them: NCCL takes sizes from the host. A copy to a vector keeps the host until the stream has come to it,
+    // whoever is gone, so it is asked for once the exchange has ended.
     void learn_counts(int64_t count) {
         std::vector<int32_t> numbers(static_cast<size_t>(count));
         transport.wait(streams.travel);
@@ -273,8 +274,8 @@ struct Layer::State {
             row_weights = given_weights.reserve<float>(uint64_t(routes.arrived));
             lanes.push_back({choices.get_row_weights().data, given_weights.get(), sizeof(float)});
             ends = given_ends.reserve<int32_t>(uint64_t(own));
-            check(cudaMemcpyAsync(given_ends.get(), routes.ends.data(), size_t(own) * sizeof(int32_t), cudaMemcpyHostToDevice,
-                                  streams.compute));
+            check(cudaMemcpyAsync(given_ends.get(), routes.ends.data(), size_t(own) * sizeof(int32_t),
+                                  cudaMemcpyHostToDevice, streams.compute));
         }
         travel(routes.out, routes.in, lanes);
     }
@@ -311,8 +312,8 @@ struct Layer::State {
             const int64_t row_bytes = shape.width * int64_t(sizeof(bf16));
             lanes.push_back({back.get(), returned.reserve(uint64_t(tokens.count * shape.top * row_bytes)), row_bytes});
             if (!forward)
-                lanes.push_back({weight_gradients.get(), returned_gradients.reserve<float>(uint64_t(routes.sent)),
-                                 sizeof(float)});
+                lanes.push_back(
+                    {weight_gradients.get(), returned_gradients.reserve<float>(uint64_t(routes.sent)), sizeof(float)});
         }
         travel(routes.in, routes.out, lanes);
     }
@@ -323,7 +324,7 @@ struct Layer::State {
         const mxq::tensor rows = plain(routes.arrived * shape.top, shape.width, back);
         if (!recipe.quantized_back) {
             verbs.combine(arrived, rows,
-                    in_records(MXQ_FORMAT_BF16, sizeof(bf16), routes.arrived, shape.width, sent_back, record, 0));
+                          in_records(MXQ_FORMAT_BF16, sizeof(bf16), routes.arrived, shape.width, sent_back, record, 0));
         } else {
             sums.reserve<bf16>(uint64_t(routes.arrived * shape.width));
             returned_rows.reserve(routes.arrived);
@@ -366,11 +367,11 @@ struct Layer::State {
         mxq::tensor of_choices(MXQ_FORMAT_F32, tokens.count, shape.top);
         of_choices.set_data(gradients, uint64_t(slots) * sizeof(float));
         verbs.combine(to_ranks,
-                in_records(MXQ_FORMAT_F32, sizeof(float), rows, shape.top, returned, record, record.tail_at()), of_choices);
+                      in_records(MXQ_FORMAT_F32, sizeof(float), rows, shape.top, returned, record, record.tail_at()),
+                      of_choices);
     }
     mxq::tensor returned_values(const Record& record, int64_t rows) {
-        if (!recipe.quantized_back)
-            return in_records(MXQ_FORMAT_BF16, sizeof(bf16), rows, shape.width, returned, record, 0);
+        if (!recipe.quantized_back) return in_records(MXQ_FORMAT_BF16, sizeof(bf16), rows, shape.width, returned, record, 0);
         returned_rows.reserve(routes.sent);
         returned_sums.reserve<bf16>(uint64_t(std::max(rows, routes.sent) * shape.width));
         verbs.time(kOther, [&] {

@@ -1,10 +1,11 @@
 // A layer of experts, two matrices each, spread over ranks: y = sum over a token's choices of weight * down silu(up x).
 //
-//     ranks of each token | counts to all | quantize, pack by rank | to the ranks | rows by expert, up, silu, down, sum | back | sum
+//     ranks of each token, counts to all | quantize, pack by rank | to the ranks
+//     rows by expert | up, silu, down | sum of a token's experts | back | sum over ranks
 //
-// A token travels once to each rank that has one of its experts, with its experts and weights, and comes back as one row: the
-// sum of that rank's experts. The backward pass takes the same way with the gradients of y, and makes the weight gradients of
-// requantized rows.
+// A token travels once to each rank that has one of its experts, with its experts and weights, and comes back as one row:
+// the sum of that rank's experts. The backward pass takes the same way with the gradients of y, and makes the weight
+// gradients of requantized rows.
 #pragma once
 
 #include <mxq/mxq.hpp>

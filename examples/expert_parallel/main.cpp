@@ -26,9 +26,10 @@ struct Arguments {
 };
 
 Arguments parse(int argc, char** argv) {
-    std::map<std::string, int64_t> values{{"--tokens", 32768}, {"--width", 7168}, {"--hidden", 2048},      {"--experts", 32},
-                                          {"--top", 4},        {"--world", 0},    {"--steps", 10},         {"--overlap", 0},
-                                          {"--spare", 0},      {"--dies", -1},    {"--timeout-ms", 60000}, {"--own-rows", 0}};
+    std::map<std::string, int64_t> values{
+        {"--tokens", 32768}, {"--width", 7168}, {"--hidden", 2048},      {"--experts", 32},
+        {"--top", 4},        {"--world", 0},    {"--steps", 10},         {"--overlap", 0},
+        {"--spare", 0},      {"--dies", -1},    {"--timeout-ms", 60000}, {"--own-rows", 0}};
     std::string recipes;
     for (int i = 1; i < argc; i += 2) {
         const bool is_recipes = argv[i] == std::string("--recipes");
@@ -42,8 +43,9 @@ Arguments parse(int argc, char** argv) {
     }
     const auto number = [&](const char* name) { return int32_t(values.at(name)); };
     const Shape shape{values.at("--width"), values.at("--hidden"), number("--experts"), number("--top")};
-    return {{shape, values.at("--tokens")}, number("--world"), number("--steps"),      recipes,          number("--overlap") != 0,
-            number("--spare"),              number("--timeout-ms"), number("--dies"), number("--own-rows") != 0};
+    return {{shape, values.at("--tokens")}, number("--world"), number("--steps"),      recipes,
+            number("--overlap") != 0,       number("--spare"), number("--timeout-ms"), number("--dies"),
+            number("--own-rows") != 0};
 }
 
 // Gives each rank's numbers to all ranks.
@@ -163,8 +165,8 @@ void print_row(const Arguments& arguments, const Named& row, const std::string& 
         slowest = std::max(slowest, all[rank][kStep]);
         wire += all[rank][kMegabytes];
     }
-    std::printf("%-19s  all %9.3f ms, %.2f million tokens a second, %.1f MB on the wire, products by %s\n", row.what, slowest,
-                double(arguments.problem.tokens) / slowest / 1e3, wire, implementations.c_str());
+    std::printf("%-19s  all %9.3f ms, %.2f million tokens a second, %.1f MB on the wire, products by %s\n", row.what,
+                slowest, double(arguments.problem.tokens) / slowest / 1e3, wire, implementations.c_str());
 }
 
 // Returns the median of each stage over so many steps, and what left the rank in one.
@@ -229,11 +231,13 @@ void run_rank(const Arguments& arguments, Transport& transport, Streams streams)
     const Exact exact(problem, data, rank, ranks);
     const double link = link_rate(transport, streams.travel, arguments.steps);
     if (rank == 0)
-        std::printf("%d ranks, %s, link %.1f GB/s a rank\n%-19s rank   step ms  quantize    counts  exchange   product     "
-                    "other   wire MB     GB/s  link    y dB  dx dB  dw dB\n",
-                    ranks, context.description(), link / 1e9, "");
+        std::printf(
+            "%d ranks, %s, link %.1f GB/s a rank\n%-19s rank   step ms  quantize    counts  exchange   product     "
+            "other   wire MB     GB/s  link    y dB  dx dB  dw dB\n",
+            ranks, context.description(), link / 1e9, "");
     for (const Named& row : recipes) {
-        const bool wanted = arguments.recipes.empty() || arguments.recipes.find("," + std::string(row.name) + ",") != std::string::npos;
+        const bool wanted =
+            arguments.recipes.empty() || arguments.recipes.find("," + std::string(row.name) + ",") != std::string::npos;
         if (wanted) run_recipe(arguments, row, context, transport, streams, data, exact, link);
     }
 }

@@ -1,4 +1,4 @@
-// The library's verbs on a stream: each asks its query for a plan, has the workspace that the plan needs, and notes its time.
+// The library's verbs on a stream. Each asks its query for a plan, has the workspace that the plan needs, and notes its time.
 #pragma once
 
 #include <set>

@@ -1,6 +1,6 @@
-// Checks the layer of examples/expert_parallel: the bits of each token are those of one GPU that sums for each rank, rounds to
-// BF16, and adds the ranks in order; the error against double precision; and what must not spoil anything. Ranks are threads on
-// one GPU, or processes over NCCL.
+// Checks the layer of examples/expert_parallel. The bits of each token are those of one GPU that sums for each rank, rounds to
+// BF16, and adds the ranks in order. Errors are against double precision. Faults spoil nothing. Ranks are threads on one GPU,
+// or processes over NCCL.
 //
 //     expert_parallel_checks threads        worlds of 1, 2 and 4 ranks on one GPU
 //     expert_parallel_checks nccl           the world that the environment names; one rank sends to itself
@@ -205,8 +205,10 @@ std::vector<uint16_t> y_of_expert_layers(const Problem& p, const Recipe& recipe,
     const RankData data(p, 0, 1);
     const auto numbers = uint64_t(p.tokens * p.shape.width), slots = uint64_t(p.tokens * p.shape.top);
     const int64_t own = p.shape.experts / ranks, matrix = p.shape.width * p.shape.hidden;
-    const mxq::tensor x = mxq::tensor(MXQ_FORMAT_BF16, p.tokens, p.shape.width).set_data(data.x.get(), numbers * sizeof(bf16));
-    const mxq::tensor y = mxq::tensor(MXQ_FORMAT_BF16, p.tokens, p.shape.width).set_data(data.y.get(), numbers * sizeof(bf16));
+    const mxq::tensor x =
+        mxq::tensor(MXQ_FORMAT_BF16, p.tokens, p.shape.width).set_data(data.x.get(), numbers * sizeof(bf16));
+    const mxq::tensor y =
+        mxq::tensor(MXQ_FORMAT_BF16, p.tokens, p.shape.width).set_data(data.y.get(), numbers * sizeof(bf16));
     auto options = mxq::expert_layer_options()
                        .set_activate_options(mxq::activate_options().set_activation(MXQ_ACTIVATION_SILU))
                        .set_row_format(recipe.format, recipe.rows);
@@ -214,8 +216,9 @@ std::vector<uint16_t> y_of_expert_layers(const Problem& p, const Recipe& recipe,
     for (int rank = 0; rank < ranks; ++rank) {
         Buffer memory, up_memory, down_memory, workspace;
         const auto weights = [&](const Buffer& of_all, int64_t rows, int64_t cols, Buffer& to) {
-            const mxq::tensor in = mxq::tensor(MXQ_FORMAT_BF16, own, rows, cols)
-                                       .set_data(of_all.as<bf16>() + rank * own * matrix, uint64_t(own * matrix) * sizeof(bf16));
+            const mxq::tensor in =
+                mxq::tensor(MXQ_FORMAT_BF16, own, rows, cols)
+                    .set_data(of_all.as<bf16>() + rank * own * matrix, uint64_t(own * matrix) * sizeof(bf16));
             mxq::tensor out = mxq::tensor(recipe.format, own, rows, cols).set_scaling(recipe.weights);
             const uint64_t bytes = out.total_bytes(MXQ_PART_ROWWISE);
             out.set_memory(MXQ_PART_ROWWISE, to.reserve(bytes), bytes);
@@ -352,7 +355,8 @@ private:
                 ++choices;
             });
         const int64_t width = problem_.shape.width, top = problem_.shape.top, bf16_row = 2 * width;
-        const int64_t row = recipe.quantized() ? width + width / 32 : bf16_row, back = recipe.quantized_back ? row : bf16_row;
+        const int64_t row = recipe.quantized() ? width + width / 32 : bf16_row,
+                      back = recipe.quantized_back ? row : bf16_row;
         const auto padded = [](int64_t bytes) { return (bytes + 15) / 16 * 16; };
         const int64_t expected =
             of_tokens ? int64_t(tokens.size()) * (2 * padded(row) + padded(8 * top) + 2 * padded(back) + padded(4 * top))
@@ -419,7 +423,10 @@ private:
             }
             char text[160];
             std::snprintf(text, sizeof text, "%s against double: y %.1f, dx %.1f, weights %.1f, gradients %.1f dB (%s)",
-                          recipe.quantized_back ? "MXFP8 both ways" : recipe.quantized() ? "MXFP8" : "BF16", y.db(), dx.db(), w.db(), dw.db(), results.implementation.c_str());
+                          recipe.quantized_back ? "MXFP8 both ways"
+                          : recipe.quantized()  ? "MXFP8"
+                                                : "BF16",
+                          y.db(), dx.db(), w.db(), dw.db(), results.implementation.c_str());
             const double least = recipe.quantized() ? 22 : 38;
             say(std::min({y.db(), dx.db(), w.db(), dw.db()}) >= least, text);
         }
@@ -465,8 +472,10 @@ private:
                 if (there.count(t) == 0 && int64_t(there.size()) >= recipe.capacity) lost.insert(t);
                 there.insert(t);
             });
-            for (const auto& there : tokens_of_ranks) dropped += std::max<int64_t>(int64_t(there.size()) - recipe.capacity, 0);
-            for (int64_t t = problem_.first_token(rank, world_.ranks); t < problem_.first_token(rank + 1, world_.ranks); ++t) {
+            for (const auto& there : tokens_of_ranks)
+                dropped += std::max<int64_t>(int64_t(there.size()) - recipe.capacity, 0);
+            for (int64_t t = problem_.first_token(rank, world_.ranks); t < problem_.first_token(rank + 1, world_.ranks);
+                 ++t) {
                 if (lost.count(t) != 0) continue;
                 ++whole;
                 others += different(few.y, plain.y, t * width, (t + 1) * width);
