@@ -9,14 +9,6 @@ mxq::tensor plain(int64_t rows, int64_t cols, const Buffer& buffer) {
     return mxq::tensor(MXQ_FORMAT_BF16, rows, cols).set_data(buffer.get(), uint64_t(rows * cols) * sizeof(bf16));
 }
 
-// Returns numbers that lie in records, `at` bytes from their start.
-mxq::tensor in_records(mxq_format format, int64_t element, int64_t rows, int64_t cols, const Buffer& records,
-                       const Record& record, int64_t at) {
-    return mxq::tensor(format, rows, cols)
-        .set_row_stride(record.bytes() / element)
-        .set_data(records.as<std::byte>() + at, uint64_t(std::max<int64_t>(rows * record.bytes() - at, 0)));
-}
-
 Recipe possible(Recipe recipe) {
     if (recipe.exchange == Exchange::kChoices && (recipe.quantized() || recipe.capacity > 0))
         throw std::runtime_error("choices travel in BF16 and without a capacity");
@@ -48,6 +40,7 @@ struct Layer::State {
     Buffer up_memory, down_memory, z, dh, dz, h_memory, dz_memory, h_columns, x_columns, dy_columns;
     mxq::tensor up, down;
     Event ready, came;
+    std::vector<Lane> there, and_back;  // of the last exchanges
 
     int64_t wire_bytes = 0;
 
@@ -254,6 +247,13 @@ struct Layer::State {
         });
     }
 
+    // Sends once more what the last passes sent, with the same messages.
+    void exchange_again() {
+        travel(routes.out, routes.in, there);
+        travel(routes.in, routes.out, and_back);
+        hold();
+    }
+
     // Sends once the compute stream has come here. Nobody waits yet: see hold().
     void travel(const std::vector<Segment>& out, const std::vector<Segment>& in, const std::vector<Lane>& lanes) {
         ready.record(streams.compute);
@@ -278,6 +278,7 @@ struct Layer::State {
                                   cudaMemcpyHostToDevice, streams.compute));
         }
         travel(routes.out, routes.in, lanes);
+        there = std::move(lanes);
     }
 
     // Makes the experts' rows of what arrived, one behind the other: products read no quantized rows by index.
@@ -316,6 +317,7 @@ struct Layer::State {
                     {weight_gradients.get(), returned_gradients.reserve<float>(uint64_t(routes.sent)), sizeof(float)});
         }
         travel(routes.in, routes.out, lanes);
+        and_back = std::move(lanes);
     }
 
     // Sums the rows of each token that arrived, with its weights on the way forward, to what travels back.
@@ -323,8 +325,7 @@ struct Layer::State {
         if (!forward) arrived.set_weights(0, nullptr, 0);
         const mxq::tensor rows = plain(routes.arrived * shape.top, shape.width, back);
         if (!recipe.quantized_back) {
-            verbs.combine(arrived, rows,
-                          in_records(MXQ_FORMAT_BF16, sizeof(bf16), routes.arrived, shape.width, sent_back, record, 0));
+            verbs.combine(arrived, rows, record.numbers(MXQ_FORMAT_BF16, routes.arrived, shape.width, sent_back, 0));
         } else {
             sums.reserve<bf16>(uint64_t(routes.arrived * shape.width));
             returned_rows.reserve(routes.arrived);
@@ -366,12 +367,10 @@ struct Layer::State {
         if (!gradients) return;
         mxq::tensor of_choices(MXQ_FORMAT_F32, tokens.count, shape.top);
         of_choices.set_data(gradients, uint64_t(slots) * sizeof(float));
-        verbs.combine(to_ranks,
-                      in_records(MXQ_FORMAT_F32, sizeof(float), rows, shape.top, returned, record, record.tail_at()),
-                      of_choices);
+        verbs.combine(to_ranks, record.numbers(MXQ_FORMAT_F32, rows, shape.top, returned, record.tail_at()), of_choices);
     }
     mxq::tensor returned_values(const Record& record, int64_t rows) {
-        if (!recipe.quantized_back) return in_records(MXQ_FORMAT_BF16, sizeof(bf16), rows, shape.width, returned, record, 0);
+        if (!recipe.quantized_back) return record.numbers(MXQ_FORMAT_BF16, rows, shape.width, returned, 0);
         returned_rows.reserve(routes.sent);
         returned_sums.reserve<bf16>(uint64_t(std::max(rows, routes.sent) * shape.width));
         verbs.time(kOther, [&] {
@@ -465,6 +464,8 @@ void Layer::backward(const bf16* dy, const Gradients& gradients) {
     s.run_weight_gradients(x, dz, gradients);
     s.sum_ranks(gradients.x, gradients.weights);
 }
+
+void Layer::exchange_again() { state_->exchange_again(); }
 
 void Layer::set_timed(bool timed) { state_->verbs.timed = timed; }
 

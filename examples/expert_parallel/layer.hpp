@@ -69,6 +69,9 @@ public:
     void forward(const Tokens& tokens, bf16* y);
     void backward(const bf16* dy, const Gradients& gradients);
 
+    // Exchanges once more, there and back, what the last backward() exchanged: for timing.
+    void exchange_again();
+
     // Returns the figures since the last call, after a wait. Not for passes in a CUDA graph: see set_timed.
     Figures take_figures();
     void set_timed(bool timed);

@@ -147,8 +147,9 @@ const Named recipes[] = {
     {"fp8", "FP8 1x128", {.format = MXQ_FORMAT_FP8_E4M3, .rows = MXQ_SCALING_1X128, .weights = MXQ_SCALING_128X128}},
 };
 
-// What a rank found: milliseconds of a step and of its stages, megabytes that left it, and signal over error.
-enum Found { kStep, kStagesFrom, kMegabytes = kStagesFrom + kStages, kY, kDx, kDw, kFound };
+// What a rank found: milliseconds of a step and of its stages, megabytes that left it in one, gigabytes a second that leave
+// it while it does nothing else, and signal over error.
+enum Found { kStep, kStagesFrom, kMegabytes = kStagesFrom + kStages, kRate, kY, kDx, kDw, kFound };
 using Findings = std::array<float, kFound>;
 
 void print_row(const Arguments& arguments, const Named& row, const std::string& implementations, double link,
@@ -158,10 +159,8 @@ void print_row(const Arguments& arguments, const Named& row, const std::string& 
     for (size_t rank = 0; rank < all.size(); ++rank) {
         std::printf("%-19s %4zu", row.what, rank);
         for (int i = 0; i <= kMegabytes; ++i) std::printf(" %9.3f", all[rank][size_t(i)]);
-        const float exchange = all[rank][size_t(kStagesFrom) + kExchange];
-        const double rate = exchange > 0 ? all[rank][kMegabytes] / exchange : 0.0;
-        std::printf(" %8.1f %5.2f %7.1f %6.1f %6.1f\n", rate, rate * 1e9 / link, all[rank][kY], all[rank][kDx],
-                    all[rank][kDw]);
+        std::printf(" %8.1f %5.2f %7.1f %6.1f %6.1f\n", all[rank][kRate], all[rank][kRate] * 1e9 / link, all[rank][kY],
+                    all[rank][kDx], all[rank][kDw]);
         slowest = std::max(slowest, all[rank][kStep]);
         wire += all[rank][kMegabytes];
     }
@@ -186,6 +185,16 @@ Figures median_figures(Transport& transport, cudaStream_t stream, Layer& layer, 
         median.ms[stage] = found[size_t(steps / 2)].ms[stage];
     }
     return median;
+}
+
+// Returns the gigabytes a second that leave the rank where it exchanges one layer's messages after another.
+double exchange_rate(Transport& transport, cudaStream_t stream, Layer& layer, int steps) {
+    constexpr int exchanges = 4;
+    layer.take_figures();
+    const float ms = median_ms(transport, stream, steps, [&] {
+        for (int i = 0; i < exchanges; ++i) layer.exchange_again();
+    });
+    return double(layer.take_figures().wire_bytes) / steps / ms / 1e6;
 }
 
 void run_recipe(const Arguments& arguments, const Named& row, const mxq::context& context, Transport& transport,
@@ -216,6 +225,7 @@ void run_recipe(const Arguments& arguments, const Named& row, const mxq::context
     std::copy(figures.ms, figures.ms + kStages, &mine[kStagesFrom]);
     const Accuracy accuracy = compare(exact, data, problem.shape);
     mine[kMegabytes] = float(double(figures.wire_bytes) / 1e6);
+    mine[kRate] = float(exchange_rate(transport, streams.compute, layer, arguments.steps));
     mine[kY] = float(accuracy.y.db()), mine[kDx] = float(accuracy.dx.db()), mine[kDw] = float(accuracy.dw.db());
     const auto all = of_all_ranks(transport, mine, streams.travel);
     if (rank == 0) print_row(arguments, row, layer.implementations(), link, all);

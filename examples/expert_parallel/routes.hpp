@@ -1,6 +1,7 @@
 // How rows travel: what a row has with it, who sends how many of them to whom, and where they lie.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "layer.hpp"
@@ -50,6 +51,13 @@ struct Record {
         std::vector<Field> fields{{from, bytes(), rows.values.get(), values, values}};
         if (scales > 0) fields.push_back({from + values, bytes(), rows.scales.get(), scales, scales});
         return fields;
+    }
+    // Returns numbers that lie in records, `at` bytes from their start.
+    mxq::tensor numbers(mxq_format numbers_format, int64_t rows, int64_t cols, const Buffer& records, int64_t at) const {
+        const int64_t element = numbers_format == MXQ_FORMAT_F32 ? sizeof(float) : sizeof(bf16);
+        return mxq::tensor(numbers_format, rows, cols)
+            .set_row_stride(bytes() / element)
+            .set_data(records.as<std::byte>() + at, uint64_t(std::max<int64_t>(rows * bytes() - at, 0)));
     }
 };
 
