@@ -37,7 +37,7 @@ struct Layer::State {
 
     Rows tokens_rows, x, dy, returned_rows;  // as a rank has them, as its experts read them, as they come back
     Buffer sent, received, back, sums, sent_back, returned, returned_sums, weight_gradients, returned_gradients;
-    Buffer up_memory, down_memory, z, dh, dz, h_memory, dz_memory, h_columns, x_columns, dy_columns;
+    Buffer up_memory, down_memory, z, dh, dz, h_memory, dz_memory, dz_columns, h_columns, x_columns, dy_columns;
     mxq::tensor up, down;
     Event ready, came;
     std::vector<Lane> there, and_back;  // of the last exchanges
@@ -74,7 +74,8 @@ struct Layer::State {
             memory.reserve<bf16>(uint64_t(rows * cols));
             return grouped(plain(rows, cols, memory));
         }
-        mxq::tensor t = grouped(mxq::tensor(recipe.format, rows, cols).set_scaling(recipe.rows));
+        const mxq_scaling scaling = parts == MXQ_PART_COLUMNWISE ? recipe.columns : recipe.rows;
+        mxq::tensor t = grouped(mxq::tensor(recipe.format, rows, cols).set_scaling(scaling));
         const uint64_t bytes = t.total_bytes(parts);
         t.set_memory(parts, memory.reserve(bytes), bytes);
         return t;
@@ -393,7 +394,7 @@ struct Layer::State {
         verbs.multiply(h, MXQ_TRANSPOSE_N, down, MXQ_TRANSPOSE_T, plain(rows, shape.width, back));
     }
 
-    // Returns dz in both directions, and leaves dx, and h with its weights in the place of dh.
+    // Returns dz, in both directions where one read gives them, and leaves dx, and h with its weights in the place of dh.
     mxq::tensor run_experts_backward() {
         const int64_t rows = routes.expert_rows;
         const auto hidden = uint64_t(rows * shape.hidden);
@@ -404,12 +405,14 @@ struct Layer::State {
             activate_backward(z.as<bf16>(), dh.as<bf16>(), row_weights, rows, shape.hidden, dz.as<bf16>(), dh.as<bf16>(),
                               weight_gradients.as<float>(), streams.compute);
         });
-        mxq::tensor gradient = operand(dz, MXQ_PART_BOTH, dz_memory);
+        mxq::tensor gradient = operand(dz, has_both_from_one_read() ? MXQ_PART_BOTH : MXQ_PART_ROWWISE, dz_memory);
         verbs.multiply(gradient, MXQ_TRANSPOSE_N, up, MXQ_TRANSPOSE_N, plain(rows, shape.width, back));
         return gradient;
     }
 
-    void run_weight_gradients(const mxq::tensor& x_rows, const mxq::tensor& dz_rows, const Gradients& gradients) {
+    bool has_both_from_one_read() const { return recipe.rows == recipe.columns; }
+
+    void run_weight_gradients(const mxq::tensor& x_rows, mxq::tensor dz_rows, const Gradients& gradients) {
         const auto bytes = uint64_t(own * shape.hidden * shape.width) * sizeof(float);
         if (routes.expert_rows == 0) {
             check(cudaMemsetAsync(gradients.up, 0, bytes, streams.compute));
@@ -419,6 +422,7 @@ struct Layer::State {
         mxq::tensor d_up(MXQ_FORMAT_F32, own, shape.hidden, shape.width),
             d_down(MXQ_FORMAT_F32, own, shape.width, shape.hidden);
         d_up.set_data(gradients.up, bytes), d_down.set_data(gradients.down, bytes);
+        if (!has_both_from_one_read()) dz_rows = operand(dz, MXQ_PART_COLUMNWISE, dz_columns);
         const mxq::tensor dy_rows = columns(dy, dy_columns), h = operand(dh, MXQ_PART_COLUMNWISE, h_columns);
         verbs.multiply(dz_rows, MXQ_TRANSPOSE_T, x_rows, MXQ_TRANSPOSE_N, d_up, recipe.sm_count);
         verbs.multiply(dy_rows, MXQ_TRANSPOSE_T, h, MXQ_TRANSPOSE_N, d_down, recipe.sm_count);
@@ -458,10 +462,10 @@ void Layer::backward(const bf16* dy, const Gradients& gradients) {
     s.send_to_experts(s.dy, false);
     const mxq::tensor x = s.routes.expert_rows > 0 ? s.columns(s.x, s.x_columns) : mxq::tensor();  // while dy travels
     s.take_arrived(s.dy, false);
-    const mxq::tensor dz = s.run_experts_backward();
+    mxq::tensor dz = s.run_experts_backward();
     s.send_back(false);
     if (!s.recipe.overlap) s.hold();
-    s.run_weight_gradients(x, dz, gradients);
+    s.run_weight_gradients(x, std::move(dz), gradients);
     s.sum_ranks(gradients.x, gradients.weights);
 }
 

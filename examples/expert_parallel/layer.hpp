@@ -26,7 +26,8 @@ enum class Exchange { kTokens, kChoices };
 
 struct Recipe {
     mxq_format format = MXQ_FORMAT_MXFP8_E4M3;  // of products, and on the way to the experts; or BF16
-    mxq_scaling rows = MXQ_SCALING_1X32;        // of tokens, activations and their gradients
+    mxq_scaling rows = MXQ_SCALING_1X32;        // of tokens, activations and their gradients, along the rows
+    mxq_scaling columns = MXQ_SCALING_1X32;     // of the same along the columns, for the gradients of the weights
     mxq_scaling weights = MXQ_SCALING_1X32;     // of the experts' matrices
     Exchange exchange = Exchange::kTokens;
     bool quantized_back = false;           // rows come back quantized, too

@@ -144,7 +144,12 @@ const Named recipes[] = {
     {"mxfp8", "MXFP8", {}},
     {"mxfp8-row", "MXFP8, ROW weights", {.weights = MXQ_SCALING_ROW}},
     {"mxfp8-back", "the same, both ways", {.weights = MXQ_SCALING_ROW, .quantized_back = true}},
-    {"fp8", "FP8 1x128", {.format = MXQ_FORMAT_FP8_E4M3, .rows = MXQ_SCALING_1X128, .weights = MXQ_SCALING_128X128}},
+    {"fp8",
+     "FP8 1x128",
+     {.format = MXQ_FORMAT_FP8_E4M3,
+      .rows = MXQ_SCALING_1X128,
+      .columns = MXQ_SCALING_1X128,
+      .weights = MXQ_SCALING_128X128}},
 };
 
 // What a rank found: milliseconds of a step and of its stages, megabytes that left it in one, gigabytes a second that leave

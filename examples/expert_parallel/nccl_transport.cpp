@@ -78,7 +78,7 @@ public:
     void exchange(std::span<const Segment> out, std::span<const Segment> in, std::span<const Lane> lanes,
                   cudaStream_t stream) override {
         const auto travels = [&](const Segment& s) { return s.rows > 0 && (own_rows_ || s.peer != who_.rank); };
-        copy_own(out, in, lanes, stream);
+        forked_.record(stream);
         accepted(ncclGroupStart(), "ncclGroupStart");
         for (const Lane& lane : lanes) {
             for (const Segment& s : out)
@@ -93,7 +93,7 @@ public:
                              "ncclRecv");
         }
         started(ncclGroupEnd(), "ncclGroupEnd");
-        if (!own_rows_) copied_.hold(stream);
+        if (!own_rows_) copy_own(out, in, lanes, stream);
     }
 
     void wait(cudaStream_t stream) override {
@@ -106,16 +106,15 @@ public:
     }
 
 private:
-    // Copies rows that stay on a stream of their own, beside NCCL's kernels.
+    // Copies rows that stay on a stream of their own, beside NCCL's kernels, which have their SMs before.
     void copy_own(std::span<const Segment> out, std::span<const Segment> in, std::span<const Lane> lanes,
                   cudaStream_t stream) {
-        if (own_rows_) return;
-        forked_.record(stream);
         forked_.hold(beside_);
         match(out, who_.rank, in, who_.rank, [&](int64_t from_row, int64_t to_row, int64_t rows) {
             for (const Lane& lane : lanes) copy_rows(lane, from_row, lane, to_row, rows, beside_);
         });
         copied_.record(beside_);
+        copied_.hold(stream);
     }
     // Throws unless NCCL took a call.
     void accepted(ncclResult_t result, const char* call) {
