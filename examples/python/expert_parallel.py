@@ -68,7 +68,7 @@ class Route:
         return mxq.QTensor.from_parts(FORMAT, codes.shape, rowwise=(codes, scales), groups=self.ends, dtype=dtype)
 
     def back(self, routing: mxq.Routing, rows: Tensor, of_rows: Optional[Tensor] = None) -> Tuple[Tensor, Optional[Tensor]]:
-        """Sums the rows of each token here, sends the sums back, and adds those of all ranks in order; and a number of each row."""
+        """Sums the rows of each token here, sends the sums back, and adds those of all ranks in order. So does a number of each row."""
         fields = [total(routing, rows)]
         if of_rows is not None:
             fields.append(torch.where(routing.choice_rows < 0, 0, of_rows[routing.choice_rows]))
