@@ -6,7 +6,7 @@
 
 namespace {
 
-constexpr int kThreads = 256, kSlotThreads = 1024;
+constexpr int kThreads = 256, kMostFields = 4;
 
 int64_t blocks_for(int64_t threads) { return (threads + kThreads - 1) / kThreads; }
 
@@ -17,100 +17,94 @@ void launch(void (*kernel)(Parameters...), int64_t blocks, int threads, cudaStre
     check(cudaGetLastError());
 }
 
-// Returns how many threads of the block before this one have `mine`, and in *all how many there are. All threads call it.
-__device__ int32_t rank_in_block(bool mine, int32_t* all) {
-    constexpr unsigned warps = kSlotThreads / 32;
-    __shared__ int32_t counts[warps];
-    const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, votes = __ballot_sync(~0u, mine);
-    if (lane == 0) counts[warp] = __popc(votes);
-    __syncthreads();
-    int32_t before = __popc(votes & ((1u << lane) - 1)), sum = 0;
-    for (unsigned w = 0; w < warps; ++w) {
-        if (w < warp) before += counts[w];
-        sum += counts[w];
-    }
-    __syncthreads();
-    *all = sum;
-    return before;
-}
-
-// Goes through all slots, a block for each expert, and calls found(slot, how many of the expert's came before).
-template <class Found>
-__device__ int32_t each_slot(const Choices& choices, Found found) {
-    int32_t total = 0;
-    for (int64_t first = 0; first < choices.tokens * choices.top; first += kSlotThreads) {
-        const int64_t slot = first + threadIdx.x;
-        const bool mine = slot < choices.tokens * choices.top && choices.experts[slot] == int32_t(blockIdx.x);
-        int32_t all = 0;
-        const int32_t before = rank_in_block(mine, &all);
-        if (mine) found(slot, total + before);
-        total += all;
-    }
-    return total;
-}
-
-__global__ void count_kernel(Choices choices, int32_t* counts) {
-    const int32_t total = each_slot(choices, [](int64_t, int32_t) {});
-    if (threadIdx.x == 0) counts[blockIdx.x] = total;
-}
-
-__global__ void place_kernel(Choices choices, const int32_t* counts, int32_t capacity, int32_t* row_of_slot,
-                             int32_t* slot_of_row) {
-    int32_t first_row = int32_t(blockIdx.x) * capacity;
-    if (capacity == 0)
-        for (unsigned e = 0; e < blockIdx.x; ++e) first_row += counts[e];
-    each_slot(choices, [&](int64_t slot, int32_t before) {
-        if (capacity > 0 && before >= capacity) return;
-        row_of_slot[slot] = first_row + before;
-        slot_of_row[first_row + before] = int32_t(slot);
-    });
-}
-
-__global__ void ends_kernel(const int32_t* counts, int32_t ranks, int32_t expert_count, int32_t first, int32_t own,
-                            int32_t* ends) {
-    int32_t end = 0;
-    for (int32_t e = 0; e < own; ++e) {
-        for (int32_t rank = 0; rank < ranks; ++rank) end += counts[rank * expert_count + first + e];
-        ends[e] = end;
+__global__ void find_ranks_kernel(const int32_t* experts, int64_t tokens, int32_t top, int32_t own, int32_t most,
+                                  int32_t* ranks) {
+    const int64_t token = int64_t(blockIdx.x) * kThreads + threadIdx.x;
+    if (token >= tokens) return;
+    for (int32_t found = 0, last = -1; found < most; ++found) {
+        int32_t next = INT32_MAX;
+        for (int32_t j = 0; j < top; ++j) {
+            const int32_t expert = experts[token * top + j];
+            if (expert >= 0 && expert / own > last) next = min(next, expert / own);
+        }
+        ranks[token * most + found] = next == INT32_MAX ? -1 : next;
+        last = next;
     }
 }
+
+__global__ void find_places_kernel(const int32_t* ranks, const int32_t* rows, const int32_t* ends, int64_t pairs,
+                                   int32_t most, int32_t capacity, Places places) {
+    const int64_t pair = int64_t(blockIdx.x) * kThreads + threadIdx.x;
+    if (pair >= pairs) return;
+    const int32_t rank = ranks[pair];
+    const int32_t before = rank < 0 ? capacity : rows[pair] - (rank > 0 ? ends[rank - 1] : 0);
+    const int32_t place = before < capacity ? rank * capacity + before : -1;
+    places.place_of_row[pair] = place;
+    if (place >= 0) places.token_of_place[place] = int32_t(pair / most);
+}
+
+struct Fields {
+    Field field[kMostFields];
+    int32_t count;
+};
 
 template <class Word>
-__global__ void order_kernel(const Word* from, const int32_t* slot_of_row, int32_t divisor, int64_t row_words, Word* to) {
-    const int64_t row = blockIdx.x;
-    const int32_t slot = slot_of_row[row];
-    for (int64_t i = threadIdx.x; i < row_words; i += blockDim.x)
-        to[row * row_words + i] = slot < 0 ? Word{} : from[slot / divisor * row_words + i];
+__device__ void copy_words(const Field& field, int64_t from_row, int64_t to_row) {
+    const auto* __restrict__ from =
+        reinterpret_cast<const Word*>(static_cast<const char*>(field.from) + from_row * field.from_stride);
+    auto* __restrict__ to = reinterpret_cast<Word*>(static_cast<char*>(field.to) + to_row * field.to_stride);
+    const int words = int(field.bytes / int64_t(sizeof(Word)));
+#pragma unroll 4
+    for (int i = int(threadIdx.x); i < words; i += kThreads) to[i] = from[i];
 }
 
-template <class Word>
-void order_words(const void* from, const int32_t* slot_of_row, int32_t divisor, int64_t rows, int64_t row_bytes, void* to,
-                 cudaStream_t stream) {
-    const int64_t words = row_bytes / int64_t(sizeof(Word));
-    const auto threads = int(std::clamp<int64_t>((words + 31) / 32 * 32, 32, kThreads));
-    launch(order_kernel<Word>, rows, threads, stream, static_cast<const Word*>(from), slot_of_row, divisor, words,
-           static_cast<Word*>(to));
+__global__ void copy_fields_kernel(Fields fields, const int32_t* index) {
+    const int64_t row = blockIdx.x, from_row = index ? index[row] : row;
+    if (from_row < 0) return;
+    for (int32_t f = 0; f < fields.count; ++f) {
+        const Field& field = fields.field[f];
+        const uint64_t all = reinterpret_cast<uint64_t>(field.from) | reinterpret_cast<uint64_t>(field.to) |
+                             uint64_t(field.from_stride | field.to_stride | field.bytes);
+        if (all % sizeof(uint4) == 0)
+            copy_words<uint4>(field, from_row, row);
+        else if (all % sizeof(uint32_t) == 0)
+            copy_words<uint32_t>(field, from_row, row);
+        else
+            copy_words<uint8_t>(field, from_row, row);
+    }
 }
 
 __device__ float sigmoid(float z) { return 1 / (1 + expf(-z)); }
 
-__global__ void activate_kernel(const bf16* z, const float* weights, int64_t cols, bf16* h) {
-    const int64_t row = blockIdx.x;
-    for (int64_t i = row * cols + threadIdx.x; i < (row + 1) * cols; i += kThreads) {
-        const float value = __bfloat162float(z[i]);
-        h[i] = __float2bfloat16_rn(weights[row] * (value * sigmoid(value)));
-    }
-}
+// Eight numbers of a row, which a thread loads at once.
+constexpr int kNumbers = 8;
+union Vector {
+    uint4 all;
+    __nv_bfloat162 pairs[kNumbers / 2];
+};
 
-__global__ void activate_backward_kernel(const bf16* z, const bf16* dh, const float* weights, int64_t cols, bf16* dz,
-                                         float* weight_gradients) {
+__global__ void activate_backward_kernel(const uint4* z, const uint4* dh, const float* weights, int64_t vectors, uint4* dz,
+                                         uint4* h, float* weight_gradients) {
     __shared__ float sums[kThreads];
     const int64_t row = blockIdx.x;
+    const float weight = weights[row];
     float sum = 0;
-    for (int64_t i = row * cols + threadIdx.x; i < (row + 1) * cols; i += kThreads) {
-        const float value = __bfloat162float(z[i]), gradient = __bfloat162float(dh[i]), s = sigmoid(value);
-        sum += gradient * (value * s);
-        dz[i] = __float2bfloat16_rn(weights[row] * gradient * (s * (1 + value * (1 - s))));
+    const auto one = [&](float value, float gradient) {
+        const float s = sigmoid(value), silu = value * s;
+        sum += gradient * silu;
+        return float2{weight * gradient * (s * (1 + value * (1 - s))), weight * silu};
+    };
+    for (int64_t i = row * vectors + threadIdx.x; i < (row + 1) * vectors; i += kThreads) {
+        const Vector values{z[i]}, gradients{dh[i]};
+        Vector of_z, of_h;
+        for (int pair = 0; pair < kNumbers / 2; ++pair) {
+            const float2 value = __bfloat1622float2(values.pairs[pair]),
+                         gradient = __bfloat1622float2(gradients.pairs[pair]);
+            const float2 first = one(value.x, gradient.x), second = one(value.y, gradient.y);
+            of_z.pairs[pair] = __floats2bfloat162_rn(first.x, second.x);
+            of_h.pairs[pair] = __floats2bfloat162_rn(first.y, second.y);
+        }
+        dz[i] = of_z.all, h[i] = of_h.all;
     }
     sums[threadIdx.x] = sum;
     for (int step = kThreads / 2; step > 0; step /= 2) {
@@ -120,25 +114,12 @@ __global__ void activate_backward_kernel(const bf16* z, const bf16* dh, const fl
     if (threadIdx.x == 0) weight_gradients[row] = sums[0];
 }
 
-__global__ void combine_kernel(const __nv_bfloat162* rows, const int32_t* row_of_slot, int32_t top, int64_t pairs,
-                               __nv_bfloat162* out) {
-    const int64_t token = blockIdx.x;
-    for (int64_t i = threadIdx.x; i < pairs; i += kThreads) {
-        float2 sum{0, 0};
-        for (int32_t j = 0; j < top; ++j) {
-            const int32_t row = row_of_slot[token * top + j];
-            if (row < 0) continue;
-            const float2 value = __bfloat1622float2(rows[row * pairs + i]);
-            sum.x += value.x;
-            sum.y += value.y;
-        }
-        out[token * pairs + i] = __float22bfloat162_rn(sum);
-    }
-}
-
-__global__ void return_kernel(const float* of_rows, const int32_t* row_of_slot, int64_t slots, float* of_slots) {
-    const int64_t slot = int64_t(blockIdx.x) * kThreads + threadIdx.x;
-    if (slot < slots) of_slots[slot] = row_of_slot[slot] < 0 ? 0 : of_rows[row_of_slot[slot]];
+__global__ void number_choices_kernel(const float* of_rows, const int32_t* choice_rows, int64_t choices, int32_t top,
+                                      char* out, int64_t out_stride) {
+    const int64_t choice = int64_t(blockIdx.x) * kThreads + threadIdx.x;
+    if (choice >= choices) return;
+    const int32_t row = choice_rows[choice];
+    reinterpret_cast<float*>(out + choice / top * out_stride)[choice % top] = row < 0 ? 0 : of_rows[row];
 }
 
 __global__ void fill_kernel(Numbers numbers, uint64_t first, int64_t count, bf16* out) {
@@ -148,47 +129,35 @@ __global__ void fill_kernel(Numbers numbers, uint64_t first, int64_t count, bf16
 
 }  // namespace
 
-void count_slots(const Choices& choices, int32_t* counts, cudaStream_t stream) {
-    launch(count_kernel, choices.expert_count, kSlotThreads, stream, choices, counts);
-}
-
-void place_slots(const Choices& choices, const int32_t* counts, int32_t capacity, int64_t rows, int32_t* row_of_slot,
-                 int32_t* slot_of_row, cudaStream_t stream) {
-    check(cudaMemsetAsync(row_of_slot, 0xFF, size_t(choices.slots()) * sizeof(int32_t), stream));
-    check(cudaMemsetAsync(slot_of_row, 0xFF, size_t(rows) * sizeof(int32_t), stream));
-    launch(place_kernel, choices.expert_count, kSlotThreads, stream, choices, counts, capacity, row_of_slot, slot_of_row);
-}
-
-void group_ends(const int32_t* counts, int32_t ranks, int32_t expert_count, int32_t first, int32_t own, int32_t* ends,
+void find_ranks(const int32_t* experts, int64_t tokens, int32_t top, int32_t own, int32_t most, int32_t* ranks,
                 cudaStream_t stream) {
-    launch(ends_kernel, 1, 1, stream, counts, ranks, expert_count, first, own, ends);
+    launch(find_ranks_kernel, blocks_for(tokens), kThreads, stream, experts, tokens, top, own, most, ranks);
 }
 
-void order_rows(const void* from, const int32_t* slot_of_row, int32_t divisor, int64_t rows, int64_t row_bytes, void* to,
-                cudaStream_t stream) {
-    if (row_bytes % int64_t(sizeof(uint4)) == 0)
-        order_words<uint4>(from, slot_of_row, divisor, rows, row_bytes, to, stream);
-    else
-        order_words<uint32_t>(from, slot_of_row, divisor, rows, row_bytes, to, stream);
+void find_places(const int32_t* ranks, const int32_t* rows, const int32_t* ends, int64_t tokens, int32_t most,
+                 int32_t rank_count, int32_t capacity, const Places& places, cudaStream_t stream) {
+    check(cudaMemsetAsync(places.token_of_place, 0xFF, size_t(rank_count) * size_t(capacity) * sizeof(int32_t), stream));
+    launch(find_places_kernel, blocks_for(tokens * most), kThreads, stream, ranks, rows, ends, tokens * most, most, capacity,
+           places);
 }
 
-void activate(const bf16* z, const float* weights, int64_t rows, int64_t cols, bf16* h, cudaStream_t stream) {
-    launch(activate_kernel, rows, kThreads, stream, z, weights, cols, h);
+void copy_fields(const std::vector<Field>& fields, const int32_t* index, int64_t rows, cudaStream_t stream) {
+    Fields given{{}, int32_t(fields.size())};
+    std::copy(fields.begin(), fields.end(), given.field);
+    launch(copy_fields_kernel, rows, kThreads, stream, given, index);
 }
 
-void activate_backward(const bf16* z, const bf16* dh, const float* weights, int64_t rows, int64_t cols, bf16* dz,
+void activate_backward(const bf16* z, const bf16* dh, const float* weights, int64_t rows, int64_t cols, bf16* dz, bf16* h,
                        float* weight_gradients, cudaStream_t stream) {
-    launch(activate_backward_kernel, rows, kThreads, stream, z, dh, weights, cols, dz, weight_gradients);
+    launch(activate_backward_kernel, rows, kThreads, stream, reinterpret_cast<const uint4*>(z),
+           reinterpret_cast<const uint4*>(dh), weights, cols / kNumbers, reinterpret_cast<uint4*>(dz),
+           reinterpret_cast<uint4*>(h), weight_gradients);
 }
 
-void combine(const bf16* rows, const int32_t* row_of_slot, int64_t tokens, int32_t top, int64_t cols, bf16* out,
-             cudaStream_t stream) {
-    launch(combine_kernel, tokens, kThreads, stream, reinterpret_cast<const __nv_bfloat162*>(rows), row_of_slot, top,
-           cols / 2, reinterpret_cast<__nv_bfloat162*>(out));
-}
-
-void return_numbers(const float* of_rows, const int32_t* row_of_slot, int64_t slots, float* of_slots, cudaStream_t stream) {
-    launch(return_kernel, blocks_for(slots), kThreads, stream, of_rows, row_of_slot, slots, of_slots);
+void number_choices(const float* of_rows, const int32_t* choice_rows, int64_t tokens, int32_t top, void* out,
+                    int64_t out_stride, cudaStream_t stream) {
+    launch(number_choices_kernel, blocks_for(tokens * top), kThreads, stream, of_rows, choice_rows, tokens * top, top,
+           static_cast<char*>(out), out_stride);
 }
 
 void fill(Numbers numbers, uint64_t first, int64_t count, bf16* out, cudaStream_t stream) {

@@ -1,54 +1,49 @@
-// The layer's own kernels: where each token goes, rows in the order of destinations, the activation, and sums of what came
-// back.
-//
-// A slot is a choice of a token: slot t * top + j is choice j of token t. Rows are sent in the order of experts, and for one
-// expert in the order of slots.
+// The layer's own kernels: which ranks a token goes to, fields of rows from here to there, and the activation's gradient.
+// Everything else is done by verbs of the library.
 #pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <vector>
 
 using bf16 = __nv_bfloat16;
 
-// Holds what each slot chose; another number than that of an expert is no choice.
-struct Choices {
-    const int32_t* experts;
-    int64_t tokens;
-    int32_t top, expert_count;
-    int64_t slots() const { return tokens * top; }
+// Writes the ranks of each token's experts, each rank once and in order, then -1: (tokens, most). A rank has `own` experts,
+// one after another; numbers below 0 are no choice.
+void find_ranks(const int32_t* experts, int64_t tokens, int32_t top, int32_t own, int32_t most, int32_t* ranks,
+                cudaStream_t stream);
+
+// Where rows of a token go that have a place among as many for each rank.
+struct Places {
+    int32_t* token_of_place;  // (ranks, capacity), -1: none
+    int32_t* place_of_row;    // (tokens, most), -1: none
 };
+// Gives the first `capacity` tokens of each rank a place. ranks, rows and ends are those of a routing over ranks.
+void find_places(const int32_t* ranks, const int32_t* rows, const int32_t* ends, int64_t tokens, int32_t most,
+                 int32_t rank_count, int32_t capacity, const Places& places, cudaStream_t stream);
 
-// Counts the slots of each expert.
-void count_slots(const Choices& choices, int32_t* counts, cudaStream_t stream);
+// So many bytes of each row, at any distance from row to row.
+struct Field {
+    const void* from;
+    int64_t from_stride;
+    void* to;
+    int64_t to_stride;
+    int64_t bytes;
+};
+// Copies the fields (four at most) of row index[r] to row r. A row with an index of -1 stays as it is; without an index rows
+// stand as they were.
+void copy_fields(const std::vector<Field>& fields, const int32_t* index, int64_t rows, cudaStream_t stream);
 
-// Writes which row each slot becomes (-1: none), and which slot each of `rows` rows is (-1: none). capacity: the rows of
-// each expert, used or not; slots beyond are dropped. 0: as many as it has slots.
-void place_slots(const Choices& choices, const int32_t* counts, int32_t capacity, int64_t rows, int32_t* row_of_slot,
-                 int32_t* slot_of_row, cudaStream_t stream);
-
-// Writes the ends of the groups of rows that arrive for the experts from `first` on; counts are (ranks, expert_count).
-void group_ends(const int32_t* counts, int32_t ranks, int32_t expert_count, int32_t first, int32_t own, int32_t* ends,
-                cudaStream_t stream);
-
-// Copies row slot_of_row[r] / divisor to row r, zeros where it has no slot. Rows have a multiple of 4 bytes.
-void order_rows(const void* from, const int32_t* slot_of_row, int32_t divisor, int64_t rows, int64_t row_bytes, void* to,
-                cudaStream_t stream);
-
-// h = weight silu(z), row by row.
-void activate(const bf16* z, const float* weights, int64_t rows, int64_t cols, bf16* h, cudaStream_t stream);
-
-// dz = weight dh silu'(z), and the gradient of each row's weight: the sum of dh silu(z).
-void activate_backward(const bf16* z, const bf16* dh, const float* weights, int64_t rows, int64_t cols, bf16* dz,
+// Writes dz = weight dh silu'(z), h = weight silu(z), and the gradient of each row's weight: the sum of dh silu(z). h may be
+// where dh is.
+void activate_backward(const bf16* z, const bf16* dh, const float* weights, int64_t rows, int64_t cols, bf16* dz, bf16* h,
                        float* weight_gradients, cudaStream_t stream);
 
-// Sums the rows of each token's slots, in their order; columns are even.
-void combine(const bf16* rows, const int32_t* row_of_slot, int64_t tokens, int32_t top, int64_t cols, bf16* out,
-             cudaStream_t stream);
-
-// Brings a number a row to its slot; 0 where the slot has no row.
-void return_numbers(const float* of_rows, const int32_t* row_of_slot, int64_t slots, float* of_slots, cudaStream_t stream);
+// Brings a number a row to the choices of each token; 0 where a choice has no row.
+void number_choices(const float* of_rows, const int32_t* choice_rows, int64_t tokens, int32_t top, void* out,
+                    int64_t out_stride, cudaStream_t stream);
 
 // Numbers that host and device make alike: number `index` of a sequence, near a normal distribution, times a power of two.
 struct Numbers {

@@ -1,9 +1,11 @@
 // A layer of experts, two matrices each, spread over ranks: y = sum over a token's choices of weight * down silu(up x).
 //
-//     count slots | counts to all | quantize, order by expert | codes, scales to the experts | up, silu, down | back | sum
+//     ranks of each token, counts to all | quantize, pack by rank | to the ranks
+//     rows by expert | up, silu, down | sum of a token's experts | back | sum over ranks
 //
-// Rows of an expert arrive one source after another, where its group of rows lies, so that products read what arrived. The
-// backward pass takes the same way with the gradients of y, and makes the weight gradients of requantized rows.
+// A token travels once to each rank that has one of its experts, with its experts and weights, and comes back as one row:
+// the sum of that rank's experts. The backward pass takes the same way with the gradients of y, and makes the weight
+// gradients of requantized rows.
 #pragma once
 
 #include <mxq/mxq.hpp>
@@ -19,12 +21,21 @@ struct Shape {
     int32_t experts, top;   // of all ranks, each of which has as many; choices of a token
 };
 
+// What travels: a token once to each rank, or each of its choices by itself.
+enum class Exchange { kTokens, kChoices };
+
 struct Recipe {
-    bool quantized = true;                 // MXFP8 E4M3 in products and on the way to the experts; else BF16
+    mxq_format format = MXQ_FORMAT_MXFP8_E4M3;  // of products, and on the way to the experts; or BF16
+    mxq_scaling rows = MXQ_SCALING_1X32;        // of tokens, activations and their gradients, along the rows
+    mxq_scaling columns = MXQ_SCALING_1X32;     // of the same along the columns, for the gradients of the weights
+    mxq_scaling weights = MXQ_SCALING_1X32;     // of the experts' matrices
+    Exchange exchange = Exchange::kTokens;
+    bool quantized_back = false;           // rows come back quantized, too
+    bool overlap = false;                  // what returns travels during the products of the weight gradients
+    int32_t sm_count = 0;                  // SMs that these products then take; 0: all
+    int32_t capacity = 0;                  // tokens that go from a rank to each rank; 0: as many as there are
     const char* implementation = nullptr;  // of the products; else the best one
-    int32_t sm_count = 0;                  // SMs that products take; 0: all
-    int32_t parts = 1;                     // of the tokens, one travelling while another is multiplied
-    int32_t capacity = 0;                  // rows for an expert from one part of a rank's tokens; 0: as many as choose it
+    bool quantized() const { return format != MXQ_FORMAT_BF16; }
 };
 
 // On the device; gradients of the weights are F32, what else belongs to tokens is BF16.
@@ -41,7 +52,7 @@ struct Gradients {
 };
 
 // Holds what a pass took: milliseconds of the stream that did it, by kind of work, and bytes that left the rank.
-enum Stage { kQuantize, kExchange, kProduct, kOther, kStages };
+enum Stage { kQuantize, kCounts, kExchange, kProduct, kOther, kStages };
 struct Figures {
     float ms[kStages] = {};
     int64_t wire_bytes = 0;
@@ -55,15 +66,18 @@ public:
           const bf16* up, const bf16* down);
     ~Layer();
 
-    // Both enqueue, but without a capacity forward() first waits for counts. backward() goes with the last forward().
+    // Both enqueue, but without a capacity forward() waits for counts. backward() goes with the last forward().
     void forward(const Tokens& tokens, bf16* y);
     void backward(const bf16* dy, const Gradients& gradients);
+
+    // Exchanges once more, there and back, what the last backward() exchanged: for timing.
+    void exchange_again();
 
     // Returns the figures since the last call, after a wait. Not for passes in a CUDA graph: see set_timed.
     Figures take_figures();
     void set_timed(bool timed);
-    // Returns the implementation of the last product, and counts slots of the last forward() that found no place.
-    const std::string& implementation() const;
+    // Returns the implementations of the products, and counts tokens of the last forward() that found no place at a rank.
+    std::string implementations() const;
     int64_t dropped() const;
 
 private:

@@ -1,7 +1,8 @@
-// Times a layer of experts spread over GPUs, in BF16 and in MXFP8, one process a GPU:
+// Times a layer of experts spread over GPUs, in BF16 and in eight bits, one process a GPU:
 //
 //     ./launch.sh 2 ./expert_parallel            or mpirun, torchrun, srun with EP_ID_FILE set
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -16,27 +17,35 @@ struct Arguments {
     Problem problem;
     int world;  // ranks that are threads on one GPU; 0: NCCL
     int steps;
-    int spare;  // SMs that products leave to transfers
+    std::string recipes;  // names of those that run, each between commas
+    bool overlap;
+    int spare;  // SMs that products leave to transfers beside them
     int timeout;
     int dies;  // a rank that ends after its first step
     bool own_rows;
 };
 
 Arguments parse(int argc, char** argv) {
-    std::map<std::string, int64_t> values{{"--tokens", 32768},     {"--width", 7168}, {"--hidden", 2048},
-                                          {"--experts", 32},       {"--top", 4},      {"--world", 0},
-                                          {"--steps", 10},         {"--spare", 16},   {"--dies", -1},
-                                          {"--timeout-ms", 60000}, {"--own-rows", 0}};
+    std::map<std::string, int64_t> values{
+        {"--tokens", 32768}, {"--width", 7168}, {"--hidden", 2048},      {"--experts", 32},
+        {"--top", 4},        {"--world", 0},    {"--steps", 10},         {"--overlap", 0},
+        {"--spare", 0},      {"--dies", -1},    {"--timeout-ms", 60000}, {"--own-rows", 0}};
+    std::string recipes;
     for (int i = 1; i < argc; i += 2) {
+        const bool is_recipes = argv[i] == std::string("--recipes");
         const auto argument = values.find(argv[i]);
-        if (argument == values.end() || i + 1 == argc)
-            throw std::runtime_error(std::string("an unknown argument, or one without its number: ") + argv[i]);
-        argument->second = std::atoll(argv[i + 1]);
+        if ((argument == values.end() && !is_recipes) || i + 1 == argc)
+            throw std::runtime_error(std::string("an unknown argument, or one without its value: ") + argv[i]);
+        if (is_recipes)
+            recipes = std::string(",") + argv[i + 1] + ",";
+        else
+            argument->second = std::atoll(argv[i + 1]);
     }
     const auto number = [&](const char* name) { return int32_t(values.at(name)); };
     const Shape shape{values.at("--width"), values.at("--hidden"), number("--experts"), number("--top")};
-    return {{shape, values.at("--tokens")}, number("--world"), number("--steps"),        number("--spare"),
-            number("--timeout-ms"),         number("--dies"),  number("--own-rows") != 0};
+    return {{shape, values.at("--tokens")}, number("--world"), number("--steps"),      recipes,
+            number("--overlap") != 0,       number("--spare"), number("--timeout-ms"), number("--dies"),
+            number("--own-rows") != 0};
 }
 
 // Gives each rank's numbers to all ranks.
@@ -69,17 +78,20 @@ float median_ms(Transport& transport, cudaStream_t stream, int steps, Step step)
     return times[times.size() / 2];
 }
 
-// Returns the bytes a second that leave a rank when every rank sends every other one as many: what the link gives.
-double link_rate(Transport& transport, cudaStream_t stream, int64_t bytes_each, int steps) {
+// Returns the bytes a second that leave a rank when every rank sends every other one as many: what the link gives. A world
+// of one sends to itself.
+double link_rate(Transport& transport, cudaStream_t stream, int steps) {
+    constexpr int64_t bytes_each = 256 << 20;
     const int size = transport.size();
     std::vector<Segment> segments;
-    for (int peer = 0; peer < size; ++peer) segments.push_back({peer, peer, 1});
+    for (int peer = 0; peer < size; ++peer)
+        if (size == 1 || peer != transport.rank()) segments.push_back({peer, peer, 1});
     Buffer from, to;
     const Lane lane{from.reserve(uint64_t(size * bytes_each)), to.reserve(uint64_t(size * bytes_each)), bytes_each};
     const auto step = [&] { transport.exchange(segments, segments, {&lane, 1}, stream); };
     step();
     transport.wait(stream);
-    return double(std::max(size - 1, 1) * bytes_each) / (median_ms(transport, stream, steps, step) / 1e3);
+    return double(int64_t(segments.size()) * bytes_each) / (median_ms(transport, stream, steps, step) / 1e3);
 }
 
 template <class T>
@@ -122,76 +134,126 @@ Accuracy compare(const Exact& exact, const RankData& data, const Shape& shape) {
     return accuracy;
 }
 
-struct Row {
-    const char* name;
-    bool quantized, halves;
+struct Named {
+    const char *name, *what;
+    Recipe recipe;
 };
-constexpr Row rows[] = {
-    {"BF16", false, false}, {"BF16, halves", false, true}, {"MXFP8", true, false}, {"MXFP8, halves", true, true}};
+const Named recipes[] = {
+    {"bf16-choices", "BF16, each choice", {.format = MXQ_FORMAT_BF16, .exchange = Exchange::kChoices}},
+    {"bf16", "BF16", {.format = MXQ_FORMAT_BF16}},
+    {"mxfp8", "MXFP8", {}},
+    {"mxfp8-row", "MXFP8, ROW weights", {.weights = MXQ_SCALING_ROW}},
+    {"mxfp8-back", "the same, both ways", {.weights = MXQ_SCALING_ROW, .quantized_back = true}},
+    {"fp8",
+     "FP8 1x128",
+     {.format = MXQ_FORMAT_FP8_E4M3,
+      .rows = MXQ_SCALING_1X128,
+      .columns = MXQ_SCALING_1X128,
+      .weights = MXQ_SCALING_128X128}},
+};
 
-void print_row(const Arguments& arguments, const Row& row, const std::string& implementation, double link,
-               const std::vector<std::array<float, 9>>& all) {
+// What a rank found: milliseconds of a step and of its stages, megabytes that left it in one, gigabytes a second that leave
+// it while it does nothing else, and signal over error.
+enum Found { kStep, kStagesFrom, kMegabytes = kStagesFrom + kStages, kRate, kY, kDx, kDw, kFound };
+using Findings = std::array<float, kFound>;
+
+void print_row(const Arguments& arguments, const Named& row, const std::string& implementations, double link,
+               const std::vector<Findings>& all) {
     float slowest = 0;
     double wire = 0;
     for (size_t rank = 0; rank < all.size(); ++rank) {
-        const auto& [ms, quantize, exchange, product, other, megabytes, y, dx, dw] = all[rank];
-        std::printf("%-14s %4zu %9.3f %9.3f %9.3f %9.3f %9.3f %9.1f %9.1f %8.1f %6.1f %6.1f\n", row.name, rank, ms, quantize,
-                    exchange, product, other, megabytes, exchange > 0 ? megabytes / exchange : 0.0, y, dx, dw);
-        slowest = std::max(slowest, ms);
-        wire += megabytes;
+        std::printf("%-19s %4zu", row.what, rank);
+        for (int i = 0; i <= kMegabytes; ++i) std::printf(" %9.3f", all[rank][size_t(i)]);
+        std::printf(" %8.1f %5.2f %7.1f %6.1f %6.1f\n", all[rank][kRate], all[rank][kRate] * 1e9 / link, all[rank][kY],
+                    all[rank][kDx], all[rank][kDw]);
+        slowest = std::max(slowest, all[rank][kStep]);
+        wire += all[rank][kMegabytes];
     }
-    std::printf(
-        "%-14s  all %9.3f ms, %.2f million tokens a second, %.1f MB on the wire, link %.1f GB/s a rank, products by %s\n",
-        row.name, slowest, double(arguments.problem.tokens) / slowest / 1e3, wire, link / 1e9, implementation.c_str());
+    std::printf("%-19s  all %9.3f ms, %.2f million tokens a second, %.1f MB on the wire, products by %s\n", row.what,
+                slowest, double(arguments.problem.tokens) / slowest / 1e3, wire, implementations.c_str());
+}
+
+// Returns the median of each stage over so many steps, and what left the rank in one.
+template <class Step>
+Figures median_figures(Transport& transport, cudaStream_t stream, Layer& layer, int steps, Step step) {
+    std::vector<Figures> found;
+    layer.take_figures();
+    for (int i = 0; i < steps; ++i) {
+        step();
+        transport.wait(stream);
+        found.push_back(layer.take_figures());
+    }
+    Figures median = found.front();
+    for (int stage = 0; stage < kStages; ++stage) {
+        std::nth_element(found.begin(), found.begin() + steps / 2, found.end(),
+                         [&](const Figures& a, const Figures& b) { return a.ms[stage] < b.ms[stage]; });
+        median.ms[stage] = found[size_t(steps / 2)].ms[stage];
+    }
+    return median;
+}
+
+// Returns the gigabytes a second that leave the rank where it exchanges one layer's messages after another.
+double exchange_rate(Transport& transport, cudaStream_t stream, Layer& layer, int steps) {
+    constexpr int exchanges = 4;
+    layer.take_figures();
+    const float ms = median_ms(transport, stream, steps, [&] {
+        for (int i = 0; i < exchanges; ++i) layer.exchange_again();
+    });
+    return double(layer.take_figures().wire_bytes) / steps / ms / 1e6;
+}
+
+void run_recipe(const Arguments& arguments, const Named& row, const mxq::context& context, Transport& transport,
+                Streams streams, const RankData& data, const Exact& exact, double link) {
+    const Problem& problem = arguments.problem;
+    const int rank = transport.rank();
+    int device = 0, multiprocessors = 0;
+    check(cudaGetDevice(&device));
+    check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
+    Recipe recipe = row.recipe;
+    recipe.overlap = arguments.overlap;
+    if (arguments.overlap && arguments.spare > 0) recipe.sm_count = std::max(multiprocessors - arguments.spare, 2);
+    Layer layer(context, transport, streams, problem.shape, recipe, data.up.as<bf16>(), data.down.as<bf16>());
+    const auto step = [&] {
+        layer.forward(data.input(), data.y.as<bf16>());
+        layer.backward(data.dy.as<bf16>(), data.gradients());
+    };
+    step();
+    transport.wait(streams.compute);
+    if (rank == arguments.dies) {
+        if (arguments.world == 0) _exit(9);
+        throw std::runtime_error("rank " + std::to_string(rank) + ": ends, as --dies asks");
+    }
+    const Figures figures = median_figures(transport, streams.compute, layer, arguments.steps, step);
+    layer.set_timed(false);
+    Findings mine{};
+    mine[kStep] = median_ms(transport, streams.compute, arguments.steps, step);
+    std::copy(figures.ms, figures.ms + kStages, &mine[kStagesFrom]);
+    const Accuracy accuracy = compare(exact, data, problem.shape);
+    mine[kMegabytes] = float(double(figures.wire_bytes) / 1e6);
+    mine[kRate] = float(exchange_rate(transport, streams.compute, layer, arguments.steps));
+    mine[kY] = float(accuracy.y.db()), mine[kDx] = float(accuracy.dx.db()), mine[kDw] = float(accuracy.dw.db());
+    const auto all = of_all_ranks(transport, mine, streams.travel);
+    if (rank == 0) print_row(arguments, row, layer.implementations(), link, all);
 }
 
 void run_rank(const Arguments& arguments, Transport& transport, Streams streams) {
     const Problem& problem = arguments.problem;
     const int rank = transport.rank(), ranks = transport.size();
-    int device = 0, multiprocessors = 0;
+    int device = 0;
     check(cudaGetDevice(&device));
-    check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
     const mxq::context context(MXQ_DEVICE_CUDA, device);
     const RankData data(problem, rank, ranks);
     const Exact exact(problem, data, rank, ranks);
-    const int64_t each = data.tokens * problem.shape.top / ranks * problem.shape.width;
-    const double link = link_rate(transport, streams.travel, std::max<int64_t>(each, 1), arguments.steps);
+    const double link = link_rate(transport, streams.travel, arguments.steps);
     if (rank == 0)
         std::printf(
-            "%d ranks, %s\n%-14s rank   step ms  quantize  exchange   product     other   wire MB      GB/s     y dB  dx dB "
-            " dw dB\n",
-            ranks, context.description(), "");
-    for (const Row& row : rows) {
-        Recipe recipe;
-        recipe.quantized = row.quantized;
-        recipe.parts = row.halves ? 2 : 1;
-        if (row.halves && arguments.spare > 0) recipe.sm_count = std::max(multiprocessors - arguments.spare, 2);
-        Layer layer(context, transport, row.halves ? streams : Streams{streams.compute, streams.compute}, problem.shape,
-                    recipe, data.up.as<bf16>(), data.down.as<bf16>());
-        const auto step = [&] {
-            layer.forward(data.input(), data.y.as<bf16>());
-            layer.backward(data.dy.as<bf16>(), data.gradients());
-        };
-        step();
-        transport.wait(streams.compute);
-        if (rank == arguments.dies) {
-            if (arguments.world == 0) _exit(9);
-            throw std::runtime_error("rank " + std::to_string(rank) + ": ends, as --dies asks");
-        }
-        layer.take_figures();
-        step();
-        transport.wait(streams.compute);
-        const Figures figures = layer.take_figures();
-        layer.set_timed(false);
-        const float ms = median_ms(transport, streams.compute, arguments.steps, step);
-        const Accuracy accuracy = compare(exact, data, problem.shape);
-        const auto all =
-            of_all_ranks(transport,
-                         std::array<float, 9>{ms, figures.ms[kQuantize], figures.ms[kExchange], figures.ms[kProduct],
-                                              figures.ms[kOther], float(double(figures.wire_bytes) / 1e6),
-                                              float(accuracy.y.db()), float(accuracy.dx.db()), float(accuracy.dw.db())},
-                         streams.travel);
-        if (rank == 0) print_row(arguments, row, layer.implementation(), link, all);
+            "%d ranks, %s, link %.1f GB/s a rank\n%-19s rank   step ms  quantize    counts  exchange   product     "
+            "other   wire MB     GB/s  link    y dB  dx dB  dw dB\n",
+            ranks, context.description(), link / 1e9, "");
+    for (const Named& row : recipes) {
+        const bool wanted =
+            arguments.recipes.empty() || arguments.recipes.find("," + std::string(row.name) + ",") != std::string::npos;
+        if (wanted) run_recipe(arguments, row, context, transport, streams, data, exact, link);
     }
 }
 

@@ -78,6 +78,7 @@ public:
     void exchange(std::span<const Segment> out, std::span<const Segment> in, std::span<const Lane> lanes,
                   cudaStream_t stream) override {
         const auto travels = [&](const Segment& s) { return s.rows > 0 && (own_rows_ || s.peer != who_.rank); };
+        forked_.record(stream);
         accepted(ncclGroupStart(), "ncclGroupStart");
         for (const Lane& lane : lanes) {
             for (const Segment& s : out)
@@ -92,10 +93,7 @@ public:
                              "ncclRecv");
         }
         started(ncclGroupEnd(), "ncclGroupEnd");
-        if (own_rows_) return;
-        match(out, who_.rank, in, who_.rank, [&](int64_t from_row, int64_t to_row, int64_t rows) {
-            for (const Lane& lane : lanes) copy_rows(lane, from_row, lane, to_row, rows, stream);
-        });
+        if (!own_rows_) copy_own(out, in, lanes, stream);
     }
 
     void wait(cudaStream_t stream) override {
@@ -108,6 +106,16 @@ public:
     }
 
 private:
+    // Copies rows that stay on a stream of their own, beside NCCL's kernels, which have their SMs before.
+    void copy_own(std::span<const Segment> out, std::span<const Segment> in, std::span<const Lane> lanes,
+                  cudaStream_t stream) {
+        forked_.hold(beside_);
+        match(out, who_.rank, in, who_.rank, [&](int64_t from_row, int64_t to_row, int64_t rows) {
+            for (const Lane& lane : lanes) copy_rows(lane, from_row, lane, to_row, rows, beside_);
+        });
+        copied_.record(beside_);
+        copied_.hold(stream);
+    }
     // Throws unless NCCL took a call.
     void accepted(ncclResult_t result, const char* call) {
         if (result == ncclSuccess || result == ncclInProgress) return;
@@ -137,6 +145,8 @@ private:
     const Identity who_;
     const bool own_rows_;
     const std::chrono::milliseconds timeout_;
+    const Stream beside_;
+    Event forked_, copied_;
     ncclComm_t comm_ = nullptr;
 };
 

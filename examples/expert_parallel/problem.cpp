@@ -90,6 +90,8 @@ RankData::RankData(const Problem& problem, int rank, int ranks) {
     std::vector<int32_t> chosen(slots);
     std::vector<float> shares(slots);
     for (int64_t t = 0; t < tokens; ++t) problem.route(first + t, &chosen[t * shape.top], &shares[t * shape.top]);
+    for (int32_t& expert : chosen)
+        if (expert < problem.kept_from || expert >= problem.kept_to) expert = -1;
     upload(experts, chosen);
     upload(weights, shares);
     y.reserve<bf16>(numbers), dx.reserve<bf16>(numbers), weight_gradients.reserve<float>(slots);

@@ -11,8 +11,9 @@ struct Problem {
     Shape shape;
     int64_t tokens;  // of all ranks
     Routing routing = Routing::kEven;
-    int64_t nan_token = -1;        // whose first number is NaN
-    bool first_rank_idle = false;  // rank 0 of several has no tokens
+    int64_t nan_token = -1;                      // whose first number is NaN
+    bool first_rank_idle = false;                // rank 0 of several has no tokens
+    int32_t kept_from = 0, kept_to = INT32_MAX;  // experts; choices of others are none
 
     int64_t first_token(int rank, int ranks) const;
     void route(int64_t token, int32_t* experts, float* weights) const;

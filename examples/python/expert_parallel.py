@@ -1,12 +1,14 @@
-"""A layer of experts over several processes, with torch.distributed and mxq.torch: tokens travel as MXFP8 codes and scales.
+"""A layer of experts over several processes, with torch.distributed and mxq.torch: a token travels once to each process that has
+one of its experts, as MXFP8 codes and scales, and comes back as one row.
 
     torchrun --nproc-per-node 2 expert_parallel.py      # over NCCL where each process has a GPU, else over gloo on CPUs
     python expert_parallel.py                           # one process
 
-Each process compares the result of its tokens with that of a layer that has all experts in one process: the bits are the same.
+Each process compares the result of its tokens with that of one process that takes the experts of one rank after another, rounds
+each sum to BF16, and adds them in order: the bits are the same.
 """
 import os
-from typing import Any, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
@@ -19,26 +21,22 @@ FORMAT = "mxfp8_e4m3"
 
 
 class Route:
-    """Where the slots of this rank's tokens go: slot t * top + j is choice j of token t. The host learns the counts once."""
+    """Where the tokens of this rank go: once to each rank that has one of their experts. The host learns the counts once."""
 
     def __init__(self, choices: Tensor, experts: int, group: Any = None, ranks: int = 1) -> None:
-        self.group, self.ranks, self.top, own = group, ranks, choices.shape[1], experts // ranks
-        rank = dist.get_rank(group) if ranks > 1 else 0
-        self.order = torch.argsort(choices.flatten(), stable=True)  # the rows that leave, by expert
-        counts = torch.bincount(choices.flatten(), minlength=experts)
-        everyones = [torch.empty_like(counts) for _ in range(ranks)]
-        if ranks > 1:
-            dist.all_gather(everyones, counts, group=group)
-        else:
-            everyones = [counts]
-        table = torch.stack(everyones).cpu()  # (ranks, experts)
-        arriving = table[:, rank * own : (rank + 1) * own]
-        self.sent = table[rank].view(ranks, own).sum(1).tolist()
-        self.received = arriving.sum(1).tolist()
-        # Rows arrive sorted by source, and for each source by expert; products want them by expert.
-        expert_of_row = torch.arange(own).repeat(ranks).repeat_interleave(arriving.flatten())
-        self.by_expert = torch.argsort(expert_of_row, stable=True).to(choices.device)
-        self.ends = arriving.sum(0).cumsum(0).int().to(choices.device)
+        self.choices, self.experts, self.group, self.ranks, self.own = choices.int(), experts, group, ranks, experts // ranks
+        self.first = self.own * (dist.get_rank(group) if ranks > 1 else 0)
+        self.most = min(ranks, choices.shape[1])  # ranks that a token may go to
+        owners = torch.where(choices < 0, ranks, choices // self.own).sort(1).values
+        owners[:, 1:][owners[:, 1:] == owners[:, :-1]] = ranks  # each rank once
+        owners = owners.sort(1).values[:, : self.most]
+        self.leaving = mxq.route(torch.where(owners == ranks, -1, owners).int().contiguous(), ranks)
+        of_ranks = torch.bincount(torch.where(choices < 0, ranks, choices // self.own).flatten(), minlength=ranks + 1)[:ranks]
+        mine = torch.stack([self.leaving.ends.diff(prepend=self.leaving.ends.new_zeros(1)), of_ranks], 1).int()
+        theirs = self._exchange(mine, [1] * ranks, [1] * ranks)
+        self.sent, received, rows = torch.stack([mine[:, 0], theirs[:, 0], theirs[:, 1]]).tolist()
+        self.received, self.rows = received, sum(rows)  # tokens from each rank, and rows of the experts here
+        self.tokens = self.leaving.row_tokens[: sum(self.sent)]
 
     def _exchange(self, rows: Tensor, sent: Any, received: Any) -> Tensor:
         if self.ranks == 1:
@@ -47,26 +45,42 @@ class Route:
         dist.all_to_all_single(out, rows.contiguous(), received, sent, group=self.group)
         return out
 
-    def there(self, of_slots: Tensor) -> Tensor:
-        return self._exchange(of_slots, self.sent, self.received)[self.by_expert]
+    def there(self, *of_tokens: Tensor) -> List[Tensor]:
+        """Sends what a token has, side by side, as one message to each rank."""
+        return self._travel([rows[self.tokens] for rows in of_tokens], self.sent, self.received)
 
-    def back(self, rows: Tensor) -> Tensor:
-        by_source = torch.empty_like(rows)
-        by_source[self.by_expert] = rows
-        returned = self._exchange(by_source, self.received, self.sent)
-        of_slots = torch.empty_like(returned)
-        of_slots[self.order] = returned
-        return of_slots
+    def _travel(self, fields: Sequence[Tensor], sent: Any, received: Any) -> List[Tensor]:
+        wide = [field.contiguous().view(torch.uint8) for field in fields]
+        arrived = self._exchange(torch.cat(wide, 1), sent, received).split([field.shape[1] for field in wide], 1)
+        return [part.contiguous().view(field.dtype) for part, field in zip(arrived, fields)]
 
-    def quantized_there(self, x: Tensor) -> mxq.QTensor:
-        """Quantizes each token once, and sends its codes and scales to each of its experts."""
-        q, tokens = mt.quantize(x, FORMAT), self.order // self.top
-        codes, scales = self.there(q.rowwise.codes[tokens]), self.there(q.rowwise.scales[tokens])
-        return mxq.QTensor.from_parts(FORMAT, codes.shape, rowwise=(codes, scales), groups=self.ends, dtype=x.dtype)
+    def learn(self, ids: Tensor, weights: Tensor) -> None:
+        """Takes the experts and weights of the tokens that arrived."""
+        here = (self.first, self.own)
+        self.arrived = mxq.route(ids, self.experts, weights, local_experts=here)
+        self.unweighted = mxq.route(ids, self.experts, local_experts=here)
+        self.ends, self.index = self.arrived.ends, self.arrived.row_tokens[: self.rows]
+        self.weights = self.arrived.row_weights[: self.rows]
 
-    def sums_back(self, rows: Tensor) -> Tensor:
-        of_slots = self.back(rows)
-        return of_slots.view(-1, self.top, rows.shape[1]).float().sum(1).to(rows.dtype)
+    def rows_of_experts(self, codes: Tensor, scales: Tensor, dtype: Any) -> mxq.QTensor:
+        """The rows of each expert; products read no quantized rows by index."""
+        codes, scales = codes[self.index], scales[self.index]
+        return mxq.QTensor.from_parts(FORMAT, codes.shape, rowwise=(codes, scales), groups=self.ends, dtype=dtype)
+
+    def back(self, routing: mxq.Routing, rows: Tensor, of_rows: Optional[Tensor] = None) -> Tuple[Tensor, Optional[Tensor]]:
+        """Sums the rows of each token here, sends the sums back, and adds those of all ranks in order. So does a number of each row."""
+        fields = [total(routing, rows)]
+        if of_rows is not None:
+            fields.append(torch.where(routing.choice_rows < 0, 0, of_rows[routing.choice_rows]))
+        returned = [total(self.leaving, field) for field in self._travel(fields, self.received, self.sent)]
+        return returned[0], returned[1] if of_rows is not None else None
+
+
+def total(routing: mxq.Routing, rows: Tensor) -> Tensor:
+    """mxq.combine, which wants a row for each choice, of the rows that there are."""
+    padded = rows.new_empty(routing.tokens * routing.choices, rows.shape[1])
+    padded[: rows.shape[0]] = rows
+    return mxq.combine(routing, padded)
 
 
 class Experts(torch.autograd.Function):
@@ -75,26 +89,28 @@ class Experts(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weights: Tensor, up: Tensor, down: Tensor, route: Route) -> Tensor:
         ctx.route, ctx.up, ctx.down = route, mt.quantize(up, FORMAT, parts="both"), mt.quantize(down, FORMAT, parts="both")
-        ctx.x = route.quantized_there(x)
-        ctx.weights = route.there(weights.flatten()[route.order])[:, None]
+        q = mt.quantize(x, FORMAT)
+        codes, scales, ids, of_choices = route.there(q.rowwise.codes, q.rowwise.scales, route.choices, weights)
+        route.learn(ids, of_choices)
+        ctx.x = route.rows_of_experts(codes, scales, x.dtype)
         ctx.z = mt.grouped_matmul(ctx.x, ctx.up.mT)
-        h = (ctx.weights * torch.nn.functional.silu(ctx.z.float())).to(x.dtype)
-        ctx.h = mt.quantize(h, FORMAT, parts="both", ends=route.ends)
-        return route.sums_back(mt.grouped_matmul(ctx.h, ctx.down.mT))
+        h = mxq.activate(ctx.z, "silu", groups=route.ends, format=FORMAT)
+        return route.back(route.arrived, mt.grouped_matmul(h, ctx.down.mT))[0]
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> Tuple[Any, ...]:
         route, z = ctx.route, ctx.z.float()
-        arrived = route.quantized_there(dy.contiguous())
+        q = mt.quantize(dy.contiguous(), FORMAT)
+        arrived = route.rows_of_experts(*route.there(q.rowwise.codes, q.rowwise.scales), dy.dtype)
         dh = mt.grouped_matmul(arrived, ctx.down).float()
         s = torch.sigmoid(z)
-        dz = (ctx.weights * dh * s * (1 + z * (1 - s))).to(dy.dtype)
+        dz = (route.weights[:, None] * dh * s * (1 + z * (1 - s))).to(dy.dtype)
         qdz = mt.quantize(dz, FORMAT, parts="both", ends=route.ends)
-        dx = route.sums_back(mt.grouped_matmul(qdz, ctx.up))
-        dweights = route.back((dh * z * s).sum(1)).view(-1, route.top)
-        columns = [mxq.requantize(q, FORMAT, parts="columnwise") for q in (ctx.x, arrived)]
+        dx, dweights = route.back(route.unweighted, mt.grouped_matmul(qdz, ctx.up), (dh * z * s).sum(1))
+        columns = [mxq.requantize(rows, FORMAT, parts="columnwise") for rows in (ctx.x, arrived)]
+        h = mxq.activate(ctx.z, "silu", row_weights=route.weights, groups=route.ends, format=FORMAT, parts="columnwise")
         d_up = mt.grouped_matmul(qdz.T, columns[0], dtype=torch.float32)
-        d_down = mt.grouped_matmul(columns[1].T, ctx.h, dtype=torch.float32)
+        d_down = mt.grouped_matmul(columns[1].T, h, dtype=torch.float32)
         return dx, dweights, d_up, d_down, None
 
 
@@ -118,9 +134,13 @@ def run(device: torch.device, rank: int, ranks: int) -> None:
         return (y.detach(), *(leaf.grad for leaf in leaves))
 
     spread = step(Route(choices, experts, None, ranks), own)
-    alone = step(Route(choices, experts), slice(None))
+    alone = [torch.zeros_like(t, dtype=torch.float32) for t in (x, x, weights, up, down)]
+    for part in range(ranks):
+        others = choices * ranks // experts != part
+        for sums, of_part in zip(alone, step(Route(choices.masked_fill(others, -1), experts), slice(None))):
+            sums += of_part
     for name, a, b in zip(("y", "dx", "gradients of weights"), spread, alone):
-        if not torch.equal(a, b):
+        if not torch.equal(a, b.to(a.dtype)):
             raise SystemExit(f"rank {rank}: {name} differs from that of one process")
     for name, a, b in zip(("up", "down"), spread[3:], alone[3:]):
         if ranks > 1:  # one process had the tokens of this rank alone

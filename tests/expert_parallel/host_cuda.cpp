@@ -41,6 +41,10 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 }
 cudaError_t cudaMemset(void* to, int value, size_t bytes) { return set(to, value, bytes); }
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) { return set(to, value, bytes); }
+cudaError_t cudaMemset2DAsync(void* to, size_t pitch, int value, size_t width, size_t height, cudaStream_t) {
+    for (size_t row = 0; row < height; ++row) set(static_cast<char*>(to) + row * pitch, value, width);
+    return cudaSuccess;
+}
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) { return give(stream, cudaStream_t{}); }
 cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
