@@ -71,6 +71,7 @@ const GemmImplementation* const gemm_list[] = {
     &cuda::wgmma_plain_sm90,  // BF16 with BF16, F16 with F16
     &cuda::wgmma_fp8_transpose,  // FP8 with MN-major FP8, which a pass transposes
     &cuda::weights_sm90,         // what is BF16, or becomes so, with FP8 weights with scales of 128, MXFP4 and NVFP4
+    &cuda::weights_fp8_sm90,     // FP8 and MXFP8 with MXFP4 on FP8 tensor cores, few rows: see has_rows_for_fp8_weights
     &cuda::wgmma_blocks_sm90,    // FP8 with scales of 128 with BF16, MX and NVFP4
     &cuda::cublaslt_widen,       // MN-major MX, and weight gradients that are exact or with BF16: after dequantizing to BF16
     &cuda::wgmma_plain_widen,    // the same by a kernel of our own, and exact products of many rows
@@ -93,6 +94,7 @@ const GemmImplementation* const grouped_gemm_list[] = {
     &cuda::wgmma_bf16_sm90,
     &cuda::wgmma_fp8_transpose,
     &cuda::weights_sm90,       // what is BF16, or becomes so, with FP8 weights with scales of 128, MXFP4 and NVFP4
+    &cuda::weights_fp8_sm90,   // FP8 and MXFP8 with MXFP4 on FP8 tensor cores, few rows: see has_rows_for_fp8_weights
     &cuda::wgmma_blocks_sm90,  // FP8 with scales of 128 with BF16, MX and NVFP4
     &cuda::wgmma_plain_widen,  // as above, and NVFP4 and FP8 with ROW scales
     &cuda::cublaslt_grouped_widen,

@@ -1,0 +1,43 @@
+// The tokens of weights_fp8_sm90: rows of E4M3 codes in another order of the contraction, and their scales by boxes of 128:
+//
+//     32 codes of a row     | 8 c, 8 c + 2, 8 c + 4, 8 c + 6 for c = 0..3 | 8 c + 1, 8 c + 3, 8 c + 5, 8 c + 7 for c = 0..3 |
+//
+// A thread of the product has eight codes 8 c .. 8 c + 7 of a line of weights in a word, and masks give it the even and the
+// odd ones.
+//
+//     scales of a box       row after row: a float for 128 codes, or four for blocks of 32
+#pragma once
+#include "core/context.h"
+#include "core/problem.h"
+
+namespace mxq::cuda::sm90::weights {
+
+// Which scales of tokens the main loop multiplies by.
+enum class TokenScales { None, Of128, Of32 };
+
+MXQ_HD constexpr int floats_of(TokenScales scales) {
+    return scales == TokenScales::Of32 ? 4 : scales == TokenScales::Of128 ? 1 : 0;
+}
+
+inline TokenScales token_scales_of(const GemmOperand& a) {
+    if (a.scale_type == ScaleType::E8M0) return TokenScales::Of32;
+    return has_scales_of_128(a) ? TokenScales::Of128 : TokenScales::None;
+}
+
+// Where the pass writes.
+struct Fp8Tokens {
+    uint8_t* codes;  // rows of line_bytes, a multiple of 256
+    float* scales;   // of a box: those of all rows
+    int64_t lines, line_bytes;
+};
+
+// Returns the tokens at `to`, and the bytes that they take, a multiple of the workspace's alignment.
+Fp8Tokens fp8_tokens(const GemmOperand& from, void* to);
+uint64_t fp8_token_bytes(const GemmOperand& from);
+
+// Enqueues the pass. The next kernel may start before it ends (programmatic dependent launch) and then waits for it.
+void arrange_fp8_tokens(const Context& context, const GemmOperand& from, const Fp8Tokens& to, void* stream);
+
+void load_arrange_fp8_tokens();
+
+}  // namespace mxq::cuda::sm90::weights
