@@ -54,6 +54,7 @@ Product draw_fp4_product(cases::Random& random, const std::vector<oracle::Spec>&
 Product draw_fp8_product(cases::Random& random, const std::vector<oracle::Spec>& activations, const std::vector<oracle::Spec>& weights) {
     Product p = draw_fp4_product(random, activations, weights);
     p.name = "weights_fp8_sm90";
+    if (p.a.scaling == MXQ_SCALING_TENSOR) p.groups = 0;  // groups have scales of their own
     return p;
 }
 

@@ -91,12 +91,6 @@ __device__ __forceinline__ void copy_word(uint32_t* to, const uint32_t* from) {
                  : "memory");
 }
 
-// Copies four words, at multiples of 16 bytes, likewise.
-__device__ __forceinline__ void copy_four_words(void* to, const void* from) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(uint32_t(__cvta_generic_to_shared(to))), "l"(from)
-                 : "memory");
-}
-
 // Arrives as soon as all words that this thread copies are there.
 __device__ __forceinline__ void arrive_after_copies(Barrier& barrier) {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(uint32_t(__cvta_generic_to_shared(&barrier.state)))

@@ -92,12 +92,14 @@ __device__ __forceinline__ ScalePlaces<halves> find_scales(const GemmProblem& p,
     return places;
 }
 
-// Stores the scales of the last step of a tile, of which some blocks may not exist, as copies would. Theirs become those of
-// finite numbers, since the codes there are zeros.
+// The scales of four blocks that do not exist become those of finite numbers, since the codes there are zeros.
+template <Weights kind>
+constexpr uint32_t kNoScales = kind == Weights::Nvfp4 ? 0 : 0x7F7F7F7Fu;
+
+// Stores the scales of the last step of a tile, as copies would, and `none` where blocks do not exist.
 template <Weights kind, int halves, int codes = kScaledCodes>
 __device__ __forceinline__ void store_last_scales(const GemmProblem& p, const bf16::Tile& tile, bool shifted, int32_t step,
-                                                  ScalesOfLines<kind, codes>* to) {
-    constexpr uint32_t none = kind == Weights::Nvfp4 ? 0 : 0x7F7F7F7Fu;
+                                                  ScalesOfLines<kind, codes>* to, uint32_t none = kNoScales<kind>) {
     constexpr int32_t words = kScaleWords<kind, codes>;
     const int32_t first = step * 4 * words, left = int32_t(p.b.layout.columns) - first;
 #pragma unroll 1

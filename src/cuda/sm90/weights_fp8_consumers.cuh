@@ -10,6 +10,7 @@
 #pragma once
 #include "cuda/sm90/line_codes.cuh"
 #include "cuda/sm90/weights_fp8_tiles.cuh"
+#include "cuda/sm90/wgmma_lines.cuh"
 
 namespace mxq::cuda::sm90::weights {
 
@@ -42,12 +43,12 @@ struct Fp8Consumer {
     Block& shared;
     Ring<Block::kStages> ring;
     float totals[kSums];
-    uint32_t unusual[2];  // marks of either line of the thread
+    uint32_t unusual;  // marks of the scales of the first line, and a bit below of the second
 
     // Decodes a turn: `from` is where the thread's row of matrices begins in a stage.
     __device__ __forceinline__ void decode(uint32_t from, int turn, Operands& to) const {
         uint32_t words[4];  // of either line, of two blocks
-        load_matrices(from ^ turn * 32, words);
+        load_matrices((from + turn / kBoxTurns * kTileLines * kLineBytes) ^ turn % kBoxTurns * 32, words);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             to[i / 2][i % 2] = move_even_codes(words[i]);
@@ -65,9 +66,10 @@ struct Fp8Consumer {
         for (int l = 0; l < 2; l++) {
             uint32_t four = from[8 * l];
             if (args.shifted) four = __funnelshift_r(four, from[kScaledLines + 8 * l], shifts >> 8 * l);
-            unusual[l] |= mark_unusual_scales(four);
-            scales[l] = four + kMissing * 0x01010101u;
+            scales[l] = four;
         }
+        unusual |= (mark_unusual_scales(scales[0]) & kSigns) | (mark_unusual_scales(scales[1]) & kSigns) >> 1;
+        scales[0] += kMissing * 0x01010101u, scales[1] += kMissing * 0x01010101u;
     }
     // Returns the scale of a block as fp32.
     static __device__ __forceinline__ float scale_of(uint32_t four, int block) {
@@ -82,18 +84,21 @@ struct Fp8Consumer {
         order_products();
 #pragma unroll
         for (int i = 0; i < kTurnProducts; i++)
-            multiply_e4m3_lines(parts[i], operands[i], described.along((turn % kBoxTurns * kTurnProducts + i) * kProductBytes), false);
+            multiply_e4m3_lines(parts[i], operands[i],
+                                described.along((turn % kBoxTurns * kTurnProducts + i) * kProductBytes), false);
         commit_products();
     }
     // Adds the sums of a turn, under their scales, to the totals.
     template <int columns>
-    __device__ __forceinline__ void promote(const float (&parts)[kTurnProducts][columns / 2], int turn,
-                                            const uint32_t (&scales)[2], const float* of_tokens) {
+    __device__ __forceinline__ void promote(float (&parts)[kTurnProducts][columns / 2], int turn, const uint32_t (&scales)[2],
+                                            const float* of_tokens) {
+        hold_accumulators(parts[0]), hold_accumulators(parts[1]);
         float of_lines[2][kTurnProducts];
 #pragma unroll
         for (int l = 0; l < 2; l++)
 #pragma unroll
-            for (int i = 0; i < kTurnProducts; i++) of_lines[l][i] = scale_of(scales[l], turn % kBoxTurns * kTurnProducts + i);
+            for (int i = 0; i < kTurnProducts; i++)
+                of_lines[l][i] = scale_of(scales[l], turn % kBoxTurns * kTurnProducts + i);
 #pragma unroll
         for (int i = 0; i < columns / 2; i++) {
             const int l = i / 2 % 2, token = i / 4 * 8 + i % 2;
@@ -113,7 +118,7 @@ struct Fp8Consumer {
     template <int columns>
     __device__ __forceinline__ void multiply_steps(const Tile& tile) {
         const uint32_t lane = read_thread() % 32, first_line = bf16::consumer_warp() * kWarpLines;
-        const uint32_t place = place_in_lines<Block::kLine>(first_line + lane / 8 % 2 * 8 + lane % 8, lane / 16);
+        const uint32_t place = place_in_lines<kLineBytes>(first_line + lane / 8 % 2 * 8 + lane % 8, lane / 16);
         const uint32_t line = first_line + lane / 4;
         const uint32_t shifts = args.shifted ? shifts_of_lines(args.problem, tile, line) : 0;
         uint32_t next = ring.at(), parity = ring.parity();  // a stage
@@ -141,7 +146,6 @@ struct Fp8Consumer {
                 }
                 if (turn % kBoxTurns == 0) load_scales(stage, box, line, shifts, scales);
                 wait_products_before<0>();
-                hold_accumulators(parts[0]), hold_accumulators(parts[1]);
                 promote<columns>(parts, turn, scales,
                                  shared.token_scales[stage][box] + lane % 4 * 2 * floats_of(kTokenScales));
             }
@@ -151,7 +155,7 @@ struct Fp8Consumer {
         ring.bits = next + 8 * parity;
     }
     __device__ __forceinline__ void multiply_tile(const Tile& tile) {
-        unusual[0] = unusual[1] = 0;
+        unusual = 0;
 #pragma unroll
         for (float& total : totals) total = 0;
         if (tile.rows <= tokens / 2)
@@ -161,17 +165,8 @@ struct Fp8Consumer {
     }
     __device__ __forceinline__ const float (&totals_of(int) const)[kSums] { return totals; }
     // Returns which of the warp's 16 lines have sums that are to be made again, a bit each.
-    __device__ __forceinline__ uint32_t lines_to_repair() const {
-        uint32_t lines = 0;
-#pragma unroll
-        for (int l = 0; l < 2; l++) {
-            const uint32_t ballot = __ballot_sync(kAllLanes, unusual[l] & kSigns);
-            if (ballot == 0) continue;
-#pragma unroll 1
-            for (int of_line = 0; of_line < 8; of_line++)
-                if (ballot >> 4 * of_line & 0xF) lines |= 1u << (8 * l + of_line);
-        }
-        return lines;
+    __device__ __forceinline__ uint32_t lines_to_repair(const Tile& tile) const {
+        return unusual_lines<false>(args.problem, tile, unusual & kSigns, unusual & kSigns >> 1);
     }
 };
 

@@ -9,6 +9,12 @@ namespace mxq::cuda::sm90::weights {
 template <class Block>
 constexpr uint32_t kStageArrivals = 2 + 32 + (Block::kTokenScales == TokenScales::None ? 0 : 32);
 
+// Copies four words, at multiples of 16 bytes, from global to shared memory behind the thread's back.
+__device__ __forceinline__ void copy_four_words(void* to, const void* from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(uint32_t(__cvta_generic_to_shared(to))), "l"(from)
+                 : "memory");
+}
+
 // Copies the scales of 128 codes, rows from `first` on. Rows behind the last count as the last, since nobody stores their sums.
 template <class Block>
 __device__ __forceinline__ void copy_token_scales(const Fp8Arguments& args, int32_t box, int32_t first, float* to) {

@@ -1,12 +1,12 @@
 // weights_fp8_sm90: products of few FP8 or MXFP8 activations with MXFP4 weights on Hopper's FP8 tensor cores, dense or
-// grouped. Codes are multiplied as they are, and scales multiply sums of 32 products, so that no operand is rounded.
+// grouped. No operand is rounded: scales multiply sums of 32 products, or are powers of two that E4M3 has room for.
 //
 // Computes the product transposed: weights are the operand that the tensor cores read from registers. A persistent CTA of
-// 384 threads takes tiles of 128 rows of weights and 16, 32 or 64 tokens (weights_fp8_tiles.cuh):
+// 384 threads takes tiles of 128 rows of weights and 16 to 128 tokens (weights_fp8_tiles.cuh):
 //
 //     warps 0..3           load codes, find tiles, load scales (weights_producer.cuh) and tokens (weights_fp8_producer.cuh)
-//     warps 4..7, 8..11    64 rows and all tokens each: decode, multiply, and promote sums (weights_fp8_consumers.cuh), and
-//                          write D (weights_output.cuh)
+//     warps 4..7, 8..11    64 rows and all tokens each: decode, multiply, promote sums of 32 products, or of 128
+//                          (weights_fp8_consumers.cuh, weights_fp8_folded.cuh), and write D (weights_output.cuh)
 //
 // Two CTAs with tiles of up to 32 tokens run on an SM. Where tiles are few, the CTAs of a cluster split the contraction of
 // one. Bytes: the weights once for each tile of tokens. A pass arranges the tokens (weights_fp8_tokens.h).
@@ -17,6 +17,7 @@
 #include "cuda/sm90/tensor_map.h"
 #include "cuda/sm90/weight_kind.h"
 #include "cuda/sm90/weights_fp8_consumers.cuh"
+#include "cuda/sm90/weights_fp8_folded.cuh"
 #include "cuda/sm90/weights_fp8_producer.cuh"
 #include "cuda/sm90/weights_output.cuh"
 #include "dispatch/prepared.h"
@@ -27,8 +28,6 @@ namespace {
 using namespace sm90;
 using namespace sm90::weights;
 
-constexpr int32_t kFewTokens = 16;  // of a tile, the fewest
-
 template <int ctas>
 constexpr int kStartRegisters = 65536 / (kThreads * ctas) / 8 * 8;
 template <int ctas>
@@ -37,16 +36,21 @@ template <int ctas>
 constexpr int kConsumerRegisters = (3 * kStartRegisters<ctas> - kProducerRegisters<ctas>) / 2 / 8 * 8;
 
 template <class Block>
+using ConsumerOf = std::conditional_t<Block::kFolded, FoldedConsumer<Block>, Fp8Consumer<Block>>;
+template <class Block>
+constexpr int kOutTokens = 2 * ConsumerOf<Block>::kSums;
+
+template <class Block>
 __device__ __forceinline__ void consume(const Fp8Arguments& args, Block& shared) {
-    constexpr int tokens = 2 * Fp8Consumer<Block>::kSums;
-    Fp8Consumer<Block> consumer{args, shared, {}, {}, {}};
+    constexpr int tokens = kOutTokens<Block>;
+    ConsumerOf<Block> consumer{args, shared, {}, {}, {}};
 #pragma unroll 1
     for (Ring<kSlots> slots;; slots.next()) {
         wait(shared.tile_full[slots.at()], slots.parity());
         const Tile& tile = shared.tiles[slots.at()];
         if (!tile.exists) return;
         consumer.multiply_tile(tile);
-        const uint32_t repair = consumer.lines_to_repair();
+        const uint32_t repair = consumer.lines_to_repair(tile);
         if (args.sharing > 1)
             write_shared_tile<Block::kKind, tokens>(args, reinterpret_cast<Exchange<tokens>&>(shared.stages), tile,
                                                     consumer.totals_of(0), repair, shared.out);
@@ -73,6 +77,7 @@ __global__ void __launch_bounds__(kThreads, Block::kCtas)
         for (Barrier& barrier : shared.tile_free) init_barrier(barrier, 3 + kConsumerWarps);
         publish_barriers();
     }
+    if (Block::kFolded && threadIdx.x / 16 == 2) fill_folded_codes(shared.folded, threadIdx.x % 16);
     __syncthreads();
     if (threadIdx.x < kWarpgroup) {
         give_registers<kProducerRegisters<Block::kCtas>>();
@@ -99,16 +104,17 @@ template <int tokens, TokenScales scales>
 constexpr KernelEntry<Key, Fp8Arguments> entry() {
     using Block = Fp8Shared<tokens, scales>;
     static_assert(sizeof(Block) <= Block::kMostBytes, "what a CTA may have");
-    static_assert(sizeof(Exchange<2 * Fp8Consumer<Block>::kSums>) <= sizeof(Block::stages),
+    static_assert(sizeof(Exchange<kOutTokens<Block>>) <= sizeof(Block::stages),
                   "what is exchanged lies where the stages were");
     return {{tokens, scales}, weights_fp8_sm90_kernel<Block>, kThreads, sizeof(Block)};
 }
 
 constexpr KernelEntry<Key, Fp8Arguments> kernels[] = {
-    entry<kFewTokens, TokenScales::None>(),    entry<kLeastTokens, TokenScales::None>(),
-    entry<kSomeTokens, TokenScales::None>(),   entry<kFewTokens, TokenScales::Of128>(),
-    entry<kLeastTokens, TokenScales::Of128>(), entry<kSomeTokens, TokenScales::Of128>(),
-    entry<kFewTokens, TokenScales::Of32>(),    entry<kLeastTokens, TokenScales::Of32>(),
+    entry<kFewestTokens, TokenScales::None>(),  entry<kLeastTokens, TokenScales::None>(),
+    entry<kSomeTokens, TokenScales::None>(),    entry<kMostTokens, TokenScales::None>(),
+    entry<kFewestTokens, TokenScales::Of128>(), entry<kLeastTokens, TokenScales::Of128>(),
+    entry<kSomeTokens, TokenScales::Of128>(),   entry<kMostTokens, TokenScales::Of128>(),
+    entry<kFewestTokens, TokenScales::Of32>(),  entry<kLeastTokens, TokenScales::Of32>(),
     entry<kSomeTokens, TokenScales::Of32>(),
 };
 
@@ -116,8 +122,10 @@ constexpr KernelEntry<Key, Fp8Arguments> kernels[] = {
 int32_t tokens_of(const GemmProblem& p) {
     const bool grouped = p.grouping == Grouping::Rows;
     const int64_t rows = ceil_div(p.m, grouped ? std::max<int64_t>(1, p.groups.count) : 1);
-    if (rows <= (grouped ? kFewTokens * 3 / 4 : kFewTokens)) return kFewTokens;
-    return rows <= (grouped ? kLeastTokens * 3 / 4 : kLeastTokens) ? kLeastTokens : kSomeTokens;
+    if (rows <= (grouped ? kFewestTokens * 3 / 4 : kFewestTokens)) return kFewestTokens;
+    if (rows <= (grouped ? kLeastTokens * 3 / 4 : kLeastTokens)) return kLeastTokens;
+    const bool is_some = rows <= (grouped ? kSomeTokens * 3 / 4 : kSomeTokens);
+    return is_some || token_scales_of(p.a) == TokenScales::Of32 ? kSomeTokens : kMostTokens;
 }
 
 int64_t line_tiles(const GemmProblem& p) { return ceil_div(p.n, int64_t(kTileLines)); }
@@ -131,7 +139,7 @@ int64_t tiles_of(const GemmProblem& p) {
 
 int64_t ctas_at_once(const Context& context, const GemmProblem& p) {
     const int64_t all = context.cuda->multiprocessors;
-    return p.sm_count > 0 ? std::min<int64_t>(p.sm_count, all) : all * (tokens_of(p) == kSomeTokens ? 1 : 2);
+    return p.sm_count > 0 ? std::min<int64_t>(p.sm_count, all) : all * fp8_ctas_of_sm(tokens_of(p), token_scales_of(p.a));
 }
 
 // Rows that must be invariant have sums of one CTA.
@@ -170,7 +178,7 @@ TileMap map_of_fp8_tokens(const Fp8Tokens& tokens, int32_t rows) {
             CU_TENSOR_MAP_SWIZZLE_128B};
 }
 
-TileMap map_of_codes(const GemmProblem& p) { return map_of_lines(p, 2 * kBlockNumbers, kTileLines); }
+TileMap map_of_codes(const GemmProblem& p) { return map_of_lines(p, kBlockNumbers, kTileLines); }
 
 Reason needs_sizes(const GemmProblem& p) {
     constexpr int64_t most = int64_t(1) << 31;
@@ -218,7 +226,7 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     const int64_t tiles = tiles_of(p);
     if (tiles == 0) return;
     const Fp8Tokens tokens = fp8_tokens(p.a, call.workspace);
-    arrange_fp8_tokens(context, p.a, tokens, call.stream);
+    arrange_fp8_tokens(context, p.a, tokens, is_folded(cut.tokens, token_scales_of(p.a)), call.stream);
     const int64_t ctas = cut.sharing > 1 ? tiles * cut.sharing : std::min(tiles, ctas_at_once(context, p));
     launch(context, kernels, Key{cut.tokens, token_scales_of(p.a)}, "weights_fp8_sm90", dim3(unsigned(ctas)), call.stream,
            arguments_of(p, tokens, cut), Start::WithPrevious, uint32_t(cut.sharing));

@@ -18,6 +18,7 @@ struct Arguments {
     GemmOperand from;
     Fp8Tokens to;
     TokenScales scales;
+    bool folded;
     bool wide;  // rows are read by 16 bytes
 };
 
@@ -42,7 +43,8 @@ struct Codes {
                 if (4 * i + b < left) words[i] |= uint32_t(row[first + 4 * i + b]) << 8 * b;
         }
     }
-    __device__ __forceinline__ void store(uint8_t* to) const {
+    // Stores them for sums of 32 products: the even codes of eights, then the odd ones.
+    __device__ __forceinline__ void store_block(uint8_t* to) const {
         uint32_t even[4], odd[4];
 #pragma unroll
         for (int c = 0; c < 4; c++) {
@@ -51,6 +53,11 @@ struct Codes {
         }
         *reinterpret_cast<uint4*>(to) = {even[0], even[1], even[2], even[3]};
         *reinterpret_cast<uint4*>(to + 16) = {odd[0], odd[1], odd[2], odd[3]};
+    }
+    // Stores them as quarter q of the 128 that `to` holds: fours to each of eight sixteens.
+    __device__ __forceinline__ void store_quarter(uint8_t* to, uint32_t q) const {
+#pragma unroll
+        for (int i = 0; i < 8; i++) reinterpret_cast<uint32_t*>(to)[4 * i + q] = words[i];
     }
 };
 
@@ -73,7 +80,11 @@ __global__ void __launch_bounds__(32 * kLines) arrange_fp8_tokens_kernel(const _
     if (line >= args.to.lines || first >= args.to.line_bytes) return;
     Codes codes;
     codes.load(args, args.from.codes + line * args.from.line_bytes, first);
-    codes.store(args.to.codes + line * args.to.line_bytes + first);
+    uint8_t* const row = args.to.codes + line * args.to.line_bytes;
+    if (args.folded)
+        codes.store_quarter(row + first / kBoxCodes * kBoxCodes, first % kBoxCodes / kThreadCodes);
+    else
+        codes.store_block(row + first);
     if (args.scales != TokenScales::None) store_scale(args, line, first);
 }
 
@@ -94,9 +105,9 @@ uint64_t fp8_token_bytes(const GemmOperand& from) {
     return uint64_t(code_bytes(from) + round_up(scale_bytes, int64_t(kWorkspaceAlignment)));
 }
 
-void arrange_fp8_tokens(const Context& context, const GemmOperand& from, const Fp8Tokens& to, void* stream) {
+void arrange_fp8_tokens(const Context& context, const GemmOperand& from, const Fp8Tokens& to, bool folded, void* stream) {
     const bool wide = from.line_bytes % 16 == 0 && is_aligned(from.codes, 16);
-    const Arguments args{from, to, token_scales_of(from), wide};
+    const Arguments args{from, to, token_scales_of(from), folded, wide};
     const dim3 grid = grid_of_rows(ceil_div(to.line_bytes, int64_t(32 * kThreadCodes)), ceil_div(to.lines, int64_t(kLines)));
     launch(context, arrange_fp8_tokens_kernel, "weights_fp8_sm90's pass", grid, dim3(32 * kLines), 0, stream, args);
 }

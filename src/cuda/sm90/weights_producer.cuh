@@ -35,8 +35,10 @@ __device__ __forceinline__ void load_codes(const Arguments& args, Block& shared)
                 arrive_expecting(shared.full[at], sizeof(shared.stages[at].codes));
 #pragma unroll
                 for (int half = 0; half < Block::kHalves; half++)
-                    load_tile(shared.stages[at].codes[half], args.codes,
-                              {step * Block::kLine, line + half * kTileLines, matrix}, shared.full[at]);
+#pragma unroll
+                    for (int box = 0; box < Block::kCodeBoxes; box++)
+                        load_tile(shared.stages[at].codes[half * Block::kCodeBoxes + box], args.codes,
+                                  {step * Block::kLine + box * kLineBytes, line + half * kTileLines, matrix}, shared.full[at]);
             }
             __syncwarp();
         });
@@ -114,7 +116,7 @@ __device__ __forceinline__ void load_block_scales(const Arguments& args, Block& 
         if (!has_last) return;
         wait(shared.free[ring.at()], ring.parity() ^ 1);
         store_last_scales<kind, halves, codes>(p, tile, args.shifted, steps.first + steps.count - 1,
-                                               shared.scales[ring.at()]);
+                                               shared.scales[ring.at()], Block::kNoScales);
         arrive(shared.full[ring.at()]);
         ring.next();
     });

@@ -68,7 +68,9 @@ struct Exchange {
 template <Weights kind, int tokens, int halves>
 struct Shared {
     static constexpr Weights kKind = kind;
-    static constexpr int kHalves = halves, kBlock = kBlockNumbers, kSteps = kBlockSteps<kind>, kLine = kLineBytes;
+    static constexpr int kHalves = halves, kBlock = kBlockNumbers, kSteps = kBlockSteps<kind>, kLine = kLineBytes,
+                         kCodeBoxes = 1;
+    static constexpr uint32_t kNoScales = sm90::kNoScales<kind>;
     static constexpr int kCtas = ctas_of_sm(tokens, halves), kMostBytes = 227 * 1024 / kCtas - (kCtas - 1) * 1024;
     static constexpr int kRest = int(sizeof(bf16::OutOfWarps)) + 1024,
                          kStageBytes = sizeof(Stage<kind, tokens, halves>) + halves * sizeof(StageScales<kind>);
