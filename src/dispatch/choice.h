@@ -60,7 +60,7 @@ VerbNames names_of(const Verb<Problem>& verb) {
     return names;
 }
 
-constexpr size_t kMostImplementations = 20;  // of a verb
+constexpr size_t kMostImplementations = 24;  // of a verb
 
 // The answer to a problem: the implementation that takes it, what it needs, and why those asked before declined.
 template <class Problem>

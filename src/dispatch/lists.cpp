@@ -71,6 +71,7 @@ const GemmImplementation* const gemm_list[] = {
     &cuda::wgmma_plain_sm90,  // BF16 with BF16, F16 with F16
     &cuda::wgmma_fp8_transpose,  // FP8 with MN-major FP8, which a pass transposes
     &cuda::weights_sm90,         // what is BF16, or becomes so, with FP8 weights with scales of 128, MXFP4 and NVFP4
+    &cuda::weights_fp8_sm90,     // FP8 and MXFP8 with MXFP4 on FP8 tensor cores, few rows: see has_rows_for_fp8_weights
     &cuda::wgmma_blocks_sm90,    // FP8 with scales of 128 with BF16, MX and NVFP4
     &cuda::cublaslt_widen,       // MN-major MX, and weight gradients that are exact or with BF16: after dequantizing to BF16
     &cuda::wgmma_plain_widen,    // the same by a kernel of our own, and exact products of many rows
@@ -93,6 +94,7 @@ const GemmImplementation* const grouped_gemm_list[] = {
     &cuda::wgmma_bf16_sm90,
     &cuda::wgmma_fp8_transpose,
     &cuda::weights_sm90,       // what is BF16, or becomes so, with FP8 weights with scales of 128, MXFP4 and NVFP4
+    &cuda::weights_fp8_sm90,   // FP8 and MXFP8 with MXFP4 on FP8 tensor cores, few rows: see has_rows_for_fp8_weights
     &cuda::wgmma_blocks_sm90,  // FP8 with scales of 128 with BF16, MX and NVFP4
     &cuda::wgmma_plain_widen,  // as above, and NVFP4 and FP8 with ROW scales
     &cuda::cublaslt_grouped_widen,
@@ -276,6 +278,27 @@ bool has_rows_for_moved_weights(const GemmProblem& p) {
     return p.m > rows * groups;
 }
 
+// Returns whether weights_fp8_sm90 multiplies FP8 or MXFP8 by MXFP4 faster than kernels on BF16 tensor cores, or than
+// wgmma_fp8_sm90, whose pass moves all weights. It wants scales of A row by row. An H200, 2026-11-29, us, rows in all:
+//
+//     the other | weights_fp8_sm90                  4 rows     64          512          1024        2048        4096 rows
+//     FP8 1x128, 32 of (5760,2880)                  29 | 23    166 | 92    443 | 138    449 | 198   451 | 275   492 | 462
+//                128 of (1536,2048)                            130 | 59    (1024) 272 | 88          (8192) 325 | 242
+//     MXFP8, 32 of (5760,2880)                                 109 | 91    170 | 141                282 | 339
+//
+//                                                   1 row      16          64           128         256 rows
+//     FP8 1x128, (4096,4096)                        10 | 16    18 | 16     58 | 18      38 | 22     40 | 27
+//                (8192,8192)                        26 | 26    45 | 27     125 | 31     86 | 41     89 | 68
+//     MXFP8, (4096,4096)                                       15 | 16                  20 | 22
+bool has_rows_for_fp8_weights(const GemmProblem& p) {
+    if (p.exact_products || p.b.bits != 4 || p.b.scale_type != ScaleType::E8M0 || p.b.across) return false;
+    if (p.a.element != Element::E4M3 || p.a.across || p.a.layout.swizzled || p.grouping == Grouping::Contraction) return false;
+    const bool is_mx = p.a.scale_type == ScaleType::E8M0, has_blocks = has_scales_of_128(p.a);
+    if (!is_mx && (p.a.scale_type != ScaleType::F32 || (has_blocks && p.a.layout.tile_rows != 1))) return false;
+    if (p.grouping == Grouping::None) return has_blocks && p.m > 8 && p.m <= 256;
+    return p.m <= (has_blocks ? 96 : 24) * int64_t(std::max(p.groups.count, 1));
+}
+
 // Returns whether wgmma_fp8_sm90 has its tiles of 256 x 128 for FP8 1x128 with 128x128 (fp8_squares.cu), and those fill at
 // least 85% of the rounds of an H200 or H100: it is then faster than cuBLASLt. An H200, cuBLASLt 13.1, 2026-11-29, us in
 // loops:
@@ -323,6 +346,7 @@ bool has_rows_for_fp4(const GemmProblem& p) {
 // Returns the implementation to ask before the list, or null for the order of the list. The first case that fits decides:
 //
 //     rows must be invariant                  null
+//     has_rows_for_fp8_weights                weights_fp8_sm90
 //     has_rows_for_moved_weights              wgmma_fp8_sm90
 //     fills_square_tiles                      wgmma_fp8_sm90
 //     one operand alone has scales of 128     weights_sm90 where it is B, else wgmma_blocks_sm90; mma_bf16_rows for few rows
@@ -362,6 +386,7 @@ const GemmImplementation* preferred_gemm(const Context& context, const GemmProbl
     constexpr int64_t tile_rows = 128, tile_columns = 192, enough_tiles = 256;
     if (p.row_invariant) return nullptr;                             // the cases below depend on the number of rows
     const bool is_hopper = cuda::compute_capability(context) == 90;  // on Blackwell cuBLASLt takes few rows of MX and NVFP4
+    if (is_hopper && has_rows_for_fp8_weights(p)) return &cuda::weights_fp8_sm90;
     if (is_hopper && (has_rows_for_moved_weights(p) || fills_square_tiles(p))) return &cuda::wgmma_fp8_sm90;
     if (mixes_scales_of_128(p) && is_hopper && has_rows_for_weights(p)) return &cuda::weights_sm90;
     if (mixes_scales_of_128(p))

@@ -340,7 +340,7 @@ TEST_CASE("chips: who takes FP8 with MX weights on Hopper") {
         return taker(90, newest, p);
     };
     const oracle::Spec blocks = fp8(MXQ_SCALING_1X128), lines = fp8(MXQ_SCALING_ROW);
-    for (const oracle::Spec& weights : {mxfp4, mxfp6, mxfp8()}) {
+    for (const oracle::Spec& weights : {mxfp6, mxfp8()}) {
         INFO("weights of format " << weights.format);
         CHECK(dense(blocks, weights, 64) == "wgmma_blocks_sm90");
         CHECK(dense(blocks, weights, 65) == moved);
@@ -354,6 +354,38 @@ TEST_CASE("chips: who takes FP8 with MX weights on Hopper") {
         CHECK(taker(90, newest, p) == "mma_bf16_rows");
     }
     CHECK(dense(blocks, nvfp4(), 65) == "wgmma_blocks_sm90");
+}
+
+// Few rows of FP8 and MXFP8 go with MXFP4 weights on FP8 tensor cores, too, without a pass over the weights.
+TEST_CASE("chips: who takes FP8 and MXFP8 with MXFP4 weights on Hopper") {
+    if (!cuda::weights_fp8_sm90.load) MXQ_SKIP("a build without kernels for sm_90a");
+    const std::string few = "weights_fp8_sm90";
+    const auto dense = [](const oracle::Spec& a, int64_t m, bool exact = false) {
+        GemmProblem p = recorder::dense(of(a, mxfp4, false, {m, 384, 512}));
+        p.exact_products = exact;
+        return taker(90, newest, p);
+    };
+    const auto grouped = [](const oracle::Spec& a, int64_t m) {
+        GemmProblem p = recorder::by_rows(of(a, mxfp4, false, {m, 384, 512}));
+        p.groups.count = 4;
+        return taker(90, newest, p);
+    };
+    const oracle::Spec blocks = fp8(MXQ_SCALING_1X128), lines = fp8(MXQ_SCALING_ROW);
+    CHECK(dense(blocks, 8) == "mma_bf16_rows");
+    CHECK(dense(blocks, 9) == few);
+    CHECK(dense(blocks, 256) == few);
+    CHECK(dense(blocks, 257) == "wgmma_fp8_sm90");
+    CHECK(dense(blocks, 65, true) == "wgmma_blocks_sm90");
+    CHECK(dense(lines, 64) == "splitk_sm90");
+    CHECK(dense(lines, 257) == "wgmma_fp8_sm90");
+    CHECK(grouped(blocks, 4) == few);
+    CHECK(grouped(blocks, 4 * 96) == few);
+    CHECK(grouped(blocks, 4 * 96 + 1) == "wgmma_fp8_sm90");
+    CHECK(grouped(lines, 4 * 24) == few);
+    CHECK(grouped(lines, 4 * 24 + 1) == "skinny_sm90");
+    CHECK(grouped(mxfp8(), 4 * 24) == few);
+    CHECK(grouped(mxfp8(), 4 * 24 + 1) == "skinny_sm90");
+    CHECK(grouped(fp8(MXQ_SCALING_128X128), 64) != few);
 }
 
 // Tiles of 256 x 128, in pairs, must fill 85% of the rounds of 66 clusters.

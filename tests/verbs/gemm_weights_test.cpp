@@ -1,5 +1,5 @@
-// weights_sm90 by its name: rows, lines and contractions of many sizes, dense and in groups. Tiles of 32, 64 and 128 tokens end
-// anywhere, CTAs take several tiles or share the contraction of one.
+// weights_sm90 and weights_fp8_sm90 by their names: rows, lines and contractions of many sizes, dense and in groups. Tiles of 16 to
+// 128 tokens end anywhere, CTAs take several tiles or share the contraction of one.
 #include "../machine.h"
 #include "gemm_operands.h"
 
@@ -7,8 +7,6 @@ using namespace products;
 using testing::ok;
 
 namespace {
-
-constexpr const char* name = "weights_sm90";
 
 // One product, drawn at random.
 struct Product {
@@ -18,6 +16,7 @@ struct Product {
     bool accumulate;
     int32_t sm_count;
     bool swizzled = false;  // the scales of B
+    const char* name = "weights_sm90";
 
     std::string text() const {
         return products::text(a, b) + ", " + std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) + ", groups " +
@@ -51,6 +50,14 @@ Product draw_fp4_product(cases::Random& random, const std::vector<oracle::Spec>&
     return p;
 }
 
+// Draws one of FP8 or MXFP8 activations with MXFP4 weights.
+Product draw_fp8_product(cases::Random& random, const std::vector<oracle::Spec>& activations, const std::vector<oracle::Spec>& weights) {
+    Product p = draw_fp4_product(random, activations, weights);
+    p.name = "weights_fp8_sm90";
+    if (p.a.scaling == MXQ_SCALING_TENSOR) p.groups = 0;  // groups have scales of their own
+    return p;
+}
+
 // Returns what a product by this name is wrong about, and its implementation.
 struct Result {
     std::string complaint;
@@ -65,7 +72,7 @@ Result check_product(testing::Device& device, const Product& p, cases::Random& r
     Operand b = make_operand(device, p.b, p.groups ? std::optional(p.groups) : std::nullopt, p.n, p.k, false, p.swizzled, random, 0);
     if (p.groups) ends.set(a.tensor, {all, 1});
     const auto previous = cases::values(cases::Values::normal, static_cast<size_t>(p.m * p.n), static_cast<uint64_t>(p.k));
-    auto options = testing::exact_gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T, p.accumulate, name);
+    auto options = testing::exact_gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T, p.accumulate, p.name);
     ok(mxq_gemm_options_set_exact_products(options, 0));
     ok(mxq_gemm_options_set_sm_count(options, p.sm_count));
     const int64_t gap = random.below(2) * 8;
@@ -104,7 +111,7 @@ void check_products(testing::Device& device, int count, uint64_t seed, const std
         const Result result = check_product(device, p, random);
         INFO(p.text());
         CHECK(result.complaint == "");
-        CHECK(result.promise.implementation == name);
+        CHECK(result.promise.implementation == p.name);
         CHECK(result.promise.bound == bound);
     }
 }
@@ -126,6 +133,15 @@ MXQ_EACH_DEVICE("weights: FP4 weights with scales of blocks keep the bound of ex
                    draw_fp4_product);
 }
 
+MXQ_EACH_DEVICE("weights: FP8 activations with MXFP4 weights keep the bound of FP8 tensor cores") {
+    if (!testing::Machine(device).is_hopper()) MXQ_SKIP("needs a device of compute capability 9.0");
+    const oracle::Spec mxfp4 = testing::spec_of(MXQ_FORMAT_MXFP4, MXQ_SCALING_1X32);
+    std::vector<oracle::Spec> activations{testing::spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X32)};
+    for (int32_t scaling : {MXQ_SCALING_1X128, MXQ_SCALING_ROW, MXQ_SCALING_TENSOR})
+        activations.push_back(testing::spec_of(MXQ_FORMAT_FP8_E4M3, scaling));
+    check_products(device, 240, 65000, activations, {mxfp4}, MXQ_BOUND_FP8_TENSOR_CORES, draw_fp8_product);
+}
+
 // Tiles of 256 lines and 128 tokens, where an SM gets many: lines end in either half.
 MXQ_EACH_DEVICE("weights: many tiles of FP4 weights") {
     if (!testing::Machine(device).is_hopper()) MXQ_SKIP("needs a device of compute capability 9.0");
@@ -139,7 +155,7 @@ MXQ_EACH_DEVICE("weights: many tiles of FP4 weights") {
                 const Result result = check_product(device, p, random);
                 INFO(p.text());
                 CHECK(result.complaint == "");
-                CHECK(result.promise.implementation == name);
+                CHECK(result.promise.implementation == p.name);
             }
 }
 

@@ -51,7 +51,7 @@ __device__ __forceinline__ Output output_of(const Arguments& args, const Tile& t
         const TileOperand a = operand_of_tokens(p, tile);
         output.of_all_tokens = a.global;
         output.token_stride = a.layout.line_stride;
-        if (p.a.scale_type == ScaleType::F32)
+        if (p.a.scale_type == ScaleType::F32 && !has_scales_of_128(p.a))
             output.of_tokens = reinterpret_cast<const float*>(a.scales) + tile.row * output.token_stride;
     }
     bool usual = true;

@@ -10,15 +10,15 @@
 
 namespace mxq::cuda::sm90 {
 
-constexpr int kScaledCodes = 128, kScaledLines = bf16::kTileLines;  // of a step
+constexpr int kScaledCodes = 128, kScaledLines = bf16::kTileLines;  // of a step, where nothing else is said
 
 // Words of a line's scales in a step.
-template <Weights kind>
-constexpr int kScaleWords = kind == Weights::Nvfp4 ? 2 : 1;
+template <Weights kind, int codes = kScaledCodes>
+constexpr int kScaleWords = codes / kScaledCodes * (kind == Weights::Nvfp4 ? 2 : 1);
 
 // Holds the scales of a step, and a word more of each line, see copy_shifted_scales.
-template <Weights kind>
-using ScalesOfLines = uint32_t[kScaleWords<kind> + 1][kScaledLines];
+template <Weights kind, int codes = kScaledCodes>
+using ScalesOfLines = uint32_t[kScaleWords<kind, codes> + 1][kScaledLines];
 
 // Says where scales lie, for the lanes of a warp: those of every 32nd line from the lane's own on, counted from the word
 // that the matrix's first lies in. Halves are 128 lines.
@@ -31,15 +31,15 @@ struct ScalePlaces {
 
 // Copies the scales of a step, words of four, whose first lie at multiples of 4 bytes. Lines behind the last count as the
 // last, since nobody stores their sums; words behind the last of a line stay as they are, if this may be a `last` step.
-template <Weights kind, bool last, int halves>
+template <Weights kind, bool last, int codes = kScaledCodes, int halves>
 __device__ __forceinline__ void copy_scales(const GemmProblem& p, const ScalePlaces<halves>& places, int32_t step,
-                                            ScalesOfLines<kind>* to) {
-    constexpr int codes_of_word = kScaledCodes / kScaleWords<kind>;
+                                            ScalesOfLines<kind, codes>* to) {
+    constexpr int words = kScaleWords<kind, codes>, codes_of_word = codes / words;
     const uint32_t lane = read_thread() % 32;
-    const uint8_t* from = places.of_matrix + scale_in_line(p.b.layout, uint32_t(step * kScaledCodes));
+    const uint8_t* from = places.of_matrix + scale_in_line(p.b.layout, uint32_t(step * codes));
 #pragma unroll
-    for (int word = 0; word < kScaleWords<kind>; word++, from += p.b.layout.swizzled ? kSwizzleBytes : 4) {
-        if (last && step * kScaledCodes + word * codes_of_word >= p.k) return;
+    for (int word = 0; word < words; word++, from += p.b.layout.swizzled ? kSwizzleBytes : 4) {
+        if (last && step * codes + word * codes_of_word >= p.k) return;
 #pragma unroll
         for (int i = 0; i < places.kCount; i++)
             copy_word(&to[i / 4][word][lane + 32 * (i % 4)], reinterpret_cast<const uint32_t*>(from + places.of_line[i]));
@@ -48,10 +48,10 @@ __device__ __forceinline__ void copy_scales(const GemmProblem& p, const ScalePla
 
 // Copies the words of a step's unaligned scales: one more than aligned ones take. With `last`, the last step leaves out a word that
 // has none of its scales. The reader shifts the scales.
-template <Weights kind, bool last, int halves>
+template <Weights kind, bool last, int codes = kScaledCodes, int halves>
 __device__ __forceinline__ void copy_shifted_scales(const GemmProblem& p, const ScalePlaces<halves>& places, int32_t step,
-                                                    ScalesOfLines<kind>* to) {
-    constexpr int32_t of_step = 4 * kScaleWords<kind>;
+                                                    ScalesOfLines<kind, codes>* to) {
+    constexpr int32_t words = kScaleWords<kind, codes>, of_step = 4 * words;
     const int32_t first = step * of_step, left = int32_t(p.b.layout.columns) - first;
     const uint8_t* const from = places.of_matrix + first;
     const uint32_t lane = read_thread() % 32;
@@ -67,12 +67,12 @@ __device__ __forceinline__ void copy_shifted_scales(const GemmProblem& p, const 
 #pragma unroll
     for (int i = 0; i < places.kCount && (!last || left > of_step); i++)
 #pragma unroll
-        for (int word = 0; word <= kScaleWords<kind>; word++) copy(i, word);
+        for (int word = 0; word <= words; word++) copy(i, word);
     if constexpr (last)
 #pragma unroll
         for (int i = 0; i < places.kCount && left <= of_step; i++)
 #pragma unroll
-            for (int word = 0; word <= kScaleWords<kind>; word++)
+            for (int word = 0; word <= words; word++)
                 if (4 * word < int32_t(of_line(i) % 4) + left) copy(i, word);
 }
 
@@ -92,20 +92,23 @@ __device__ __forceinline__ ScalePlaces<halves> find_scales(const GemmProblem& p,
     return places;
 }
 
-// Stores the scales of the last step of a tile, of which some blocks may not exist, as copies would. Theirs become those of
-// finite numbers, since the codes there are zeros.
-template <Weights kind, int halves>
+// The scales of four blocks that do not exist become those of finite numbers, since the codes there are zeros.
+template <Weights kind>
+constexpr uint32_t kNoScales = kind == Weights::Nvfp4 ? 0 : 0x7F7F7F7Fu;
+
+// Stores the scales of the last step of a tile, as copies would, and `none` where blocks do not exist.
+template <Weights kind, int halves, int codes = kScaledCodes>
 __device__ __forceinline__ void store_last_scales(const GemmProblem& p, const bf16::Tile& tile, bool shifted, int32_t step,
-                                                  ScalesOfLines<kind>* to) {
-    constexpr uint32_t none = kind == Weights::Nvfp4 ? 0 : 0x7F7F7F7Fu;
-    const int32_t first = step * 4 * kScaleWords<kind>, left = int32_t(p.b.layout.columns) - first;
+                                                  ScalesOfLines<kind, codes>* to, uint32_t none = kNoScales<kind>) {
+    constexpr int32_t words = kScaleWords<kind, codes>;
+    const int32_t first = step * 4 * words, left = int32_t(p.b.layout.columns) - first;
 #pragma unroll 1
     for (uint32_t line = read_thread() % 32; line < halves * kScaledLines; line += 32) {
         const uint8_t* const of_line = matrix_scales(p.b, tile.group) + scales_of_line(p, tile, line);
         const int32_t before = shifted ? int32_t(reinterpret_cast<uintptr_t>(of_line) % 4) : 0;
 #pragma unroll 1
-        for (int32_t word = 0; word < kScaleWords<kind> + shifted; word++) {
-            const uint32_t code = uint32_t(first + 4 * word) * (kScaledCodes / (4 * kScaleWords<kind>));
+        for (int32_t word = 0; word < words + shifted; word++) {
+            const uint32_t code = uint32_t(first + 4 * word) * (codes / (4 * words));
             const int64_t at = shifted ? first + 4 * word - before : scale_in_line(p.b.layout, code);
             const uint32_t exist = first_bytes(max(min(before + left - 4 * word, 4), 0));
             const uint32_t four = exist ? *reinterpret_cast<const uint32_t*>(of_line + at) : 0;

@@ -9,12 +9,11 @@ namespace mxq::cuda::sm90::weights {
 
 // Calls `begin(tile)` with each tile, and `load(number of the stage, step)` with each of its steps as a stage is free. A
 // warp calls it. A barrier counts as complete before its first phase, so that stages are free at first.
-template <Weights kind, int tokens, int halves, class Begin, class Load>
-__device__ __forceinline__ void each_step(const Arguments& args, Shared<kind, tokens, halves>& shared, const Begin& begin,
-                                          const Load& load) {
-    constexpr int32_t steps = kBlockSteps<kind>;
-    const Steps blocks = blocks_of_cta(args);
-    Ring<Shared<kind, tokens, halves>::kStages> ring;
+template <class Block, class Begin, class Load>
+__device__ __forceinline__ void each_step(const Arguments& args, Block& shared, const Begin& begin, const Load& load) {
+    constexpr int32_t steps = Block::kSteps;
+    const Steps blocks = blocks_of_cta<Block::kBlock>(args);
+    Ring<Block::kStages> ring;
     each_tile<true>(shared, shared.tile_full, [&](const Tile& tile) {
         begin(tile);
 #pragma unroll 1
@@ -26,18 +25,20 @@ __device__ __forceinline__ void each_step(const Arguments& args, Shared<kind, to
 }
 
 // Loads codes, one warp.
-template <Weights kind, int tokens, int halves>
-__device__ __forceinline__ void load_codes(const Arguments& args, Shared<kind, tokens, halves>& shared) {
+template <class Block>
+__device__ __forceinline__ void load_codes(const Arguments& args, Block& shared) {
     int32_t line, matrix;
     each_step(
         args, shared, [&](const Tile& tile) { line = tile.line, matrix = tile.group; },
         [&](uint32_t at, int32_t step) {
             if (elect_lane()) {
-                arrive_expecting(shared.full[at], sizeof(Stage<kind, tokens, halves>::codes));
+                arrive_expecting(shared.full[at], sizeof(shared.stages[at].codes));
 #pragma unroll
-                for (int half = 0; half < halves; half++)
-                    load_tile(shared.stages[at].codes[half], args.codes,
-                              {step * kLineBytes, line + half * kTileLines, matrix}, shared.full[at]);
+                for (int half = 0; half < Block::kHalves; half++)
+#pragma unroll
+                    for (int box = 0; box < Block::kCodeBoxes; box++)
+                        load_tile(shared.stages[at].codes[half * Block::kCodeBoxes + box], args.codes,
+                                  {step * Block::kLine + box * kLineBytes, line + half * kTileLines, matrix}, shared.full[at]);
             }
             __syncwarp();
         });
@@ -93,29 +94,36 @@ __device__ __forceinline__ void load_scales(const Arguments& args, Shared<Weight
 }
 
 // Loads scales of blocks, one warp. Those of a line's last step are stored apart.
-template <Weights kind, int tokens, int halves>
-__device__ __forceinline__ void load_scales(const Arguments& args, Shared<kind, tokens, halves>& shared) {
+template <class Block>
+__device__ __forceinline__ void load_block_scales(const Arguments& args, Block& shared) {
+    constexpr Weights kind = Block::kKind;
+    constexpr int halves = Block::kHalves, codes = Block::kBlock;
     const GemmProblem& p = args.problem;
-    const Steps steps = blocks_of_cta(args);
-    const bool has_last = int64_t(steps.first + steps.count) * kScaledCodes >= p.k;
-    Ring<Shared<kind, tokens, halves>::kStages> ring;
+    const Steps steps = blocks_of_cta<codes>(args);
+    const bool has_last = int64_t(steps.first + steps.count) * codes >= p.k;
+    Ring<Block::kStages> ring;
     each_tile<true>(shared, shared.tile_full, [&](const Tile& tile) {
         const ScalePlaces<halves> places = find_scales<halves>(p, tile);
 #pragma unroll 1
         for (int32_t step = steps.first; step < steps.first + steps.count - has_last; step++, ring.next()) {
             wait(shared.free[ring.at()], ring.parity() ^ 1);
             if (args.shifted)
-                copy_shifted_scales<kind, false>(p, places, step, shared.scales[ring.at()]);
+                copy_shifted_scales<kind, false, codes>(p, places, step, shared.scales[ring.at()]);
             else
-                copy_scales<kind, false>(p, places, step, shared.scales[ring.at()]);
+                copy_scales<kind, false, codes>(p, places, step, shared.scales[ring.at()]);
             arrive_after_copies(shared.full[ring.at()]);
         }
         if (!has_last) return;
         wait(shared.free[ring.at()], ring.parity() ^ 1);
-        store_last_scales<kind, halves>(p, tile, args.shifted, steps.first + steps.count - 1, shared.scales[ring.at()]);
+        store_last_scales<kind, halves, codes>(p, tile, args.shifted, steps.first + steps.count - 1,
+                                               shared.scales[ring.at()], Block::kNoScales);
         arrive(shared.full[ring.at()]);
         ring.next();
     });
+}
+template <Weights kind, int tokens, int halves>
+__device__ __forceinline__ void load_scales(const Arguments& args, Shared<kind, tokens, halves>& shared) {
+    load_block_scales(args, shared);
 }
 
 // Gives the last tile of a group all rows of D that pad the group: more than a tile has, where tiles are small.
@@ -125,14 +133,14 @@ __device__ __forceinline__ void pad_last_tile(const Arguments& args, Tile& tile)
 }
 
 // Finds tiles, one warp.
-template <Weights kind, int tokens, int halves>
-__device__ __forceinline__ void find_tiles(const Arguments& args, Shared<kind, tokens, halves>& shared) {
+template <class Block>
+__device__ __forceinline__ void find_tiles(const Arguments& args, Block& shared) {
     bool exists = true;
 #pragma unroll 1
     for (uint32_t number = 0; exists; number++) {
         const uint32_t slot = number % kSlots;
         Tile tile = bf16::find_tile(args, cluster_index() + number * cluster_count());
-        tile.line *= halves;
+        tile.line *= Block::kHalves;
         pad_last_tile(args, tile);
         wait(shared.tile_free[slot], (number / kSlots + 1) % 2);
         if (read_thread() % 32 == 0) {

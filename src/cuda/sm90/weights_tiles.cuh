@@ -40,8 +40,9 @@ struct Steps {
 };
 
 // Returns the blocks of the contraction that this CTA takes.
+template <int numbers = kBlockNumbers>
 __device__ __forceinline__ Steps blocks_of_cta(const Arguments& args) {
-    const uint32_t all = uint32_t((args.problem.k + kBlockNumbers - 1) / kBlockNumbers), part = block_of_cluster();
+    const uint32_t all = uint32_t((args.problem.k + numbers - 1) / numbers), part = block_of_cluster();
     const uint32_t first = all * part / args.sharing;
     return {int32_t(first), int32_t(all * (part + 1) / args.sharing - first)};
 }
@@ -66,6 +67,10 @@ struct Exchange {
 
 template <Weights kind, int tokens, int halves>
 struct Shared {
+    static constexpr Weights kKind = kind;
+    static constexpr int kHalves = halves, kBlock = kBlockNumbers, kSteps = kBlockSteps<kind>, kLine = kLineBytes,
+                         kCodeBoxes = 1;
+    static constexpr uint32_t kNoScales = sm90::kNoScales<kind>;
     static constexpr int kCtas = ctas_of_sm(tokens, halves), kMostBytes = 227 * 1024 / kCtas - (kCtas - 1) * 1024;
     static constexpr int kRest = int(sizeof(bf16::OutOfWarps)) + 1024,
                          kStageBytes = sizeof(Stage<kind, tokens, halves>) + halves * sizeof(StageScales<kind>);

@@ -1,0 +1,248 @@
+// weights_fp8_sm90: products of few FP8 or MXFP8 activations with MXFP4 weights on Hopper's FP8 tensor cores, dense or
+// grouped. No operand is rounded: scales multiply sums of 32 products, or are powers of two that E4M3 has room for.
+//
+// Computes the product transposed: weights are the operand that the tensor cores read from registers. A persistent CTA of
+// 384 threads takes tiles of 128 rows of weights and 16 to 128 tokens (weights_fp8_tiles.cuh):
+//
+//     warps 0..3           load codes, find tiles, load scales (weights_producer.cuh) and tokens (weights_fp8_producer.cuh)
+//     warps 4..7, 8..11    64 rows and all tokens each: decode, multiply, promote sums of 32 products, or of 128
+//                          (weights_fp8_consumers.cuh, weights_fp8_folded.cuh), and write D (weights_output.cuh)
+//
+// Two CTAs with tiles of up to 32 tokens run on an SM. Where tiles are few, the CTAs of a cluster split the contraction of
+// one. Bytes: the weights once for each tile of tokens. A pass arranges the tokens (weights_fp8_tokens.h).
+#include "cuda/device.h"
+#include "cuda/implementations.h"
+#include "cuda/launch.h"
+#include "cuda/sm90/needs_chip.h"
+#include "cuda/sm90/tensor_map.h"
+#include "cuda/sm90/weight_kind.h"
+#include "cuda/sm90/weights_fp8_consumers.cuh"
+#include "cuda/sm90/weights_fp8_folded.cuh"
+#include "cuda/sm90/weights_fp8_producer.cuh"
+#include "cuda/sm90/weights_output.cuh"
+#include "dispatch/prepared.h"
+
+namespace mxq::cuda {
+namespace {
+
+using namespace sm90;
+using namespace sm90::weights;
+
+template <int ctas>
+constexpr int kStartRegisters = 65536 / (kThreads * ctas) / 8 * 8;
+template <int ctas>
+constexpr int kProducerRegisters = ctas == 1 ? 40 : 32;
+template <int ctas>
+constexpr int kConsumerRegisters = (3 * kStartRegisters<ctas> - kProducerRegisters<ctas>) / 2 / 8 * 8;
+
+template <class Block>
+using ConsumerOf = std::conditional_t<Block::kFolded, FoldedConsumer<Block>, Fp8Consumer<Block>>;
+template <class Block>
+constexpr int kOutTokens = 2 * ConsumerOf<Block>::kSums;
+
+template <class Block>
+__device__ __forceinline__ void consume(const Fp8Arguments& args, Block& shared) {
+    constexpr int tokens = kOutTokens<Block>;
+    ConsumerOf<Block> consumer{args, shared, {}, {}, {}};
+#pragma unroll 1
+    for (Ring<kSlots> slots;; slots.next()) {
+        wait(shared.tile_full[slots.at()], slots.parity());
+        const Tile& tile = shared.tiles[slots.at()];
+        if (!tile.exists) return;
+        consumer.multiply_tile(tile);
+        const uint32_t repair = consumer.lines_to_repair(tile);
+        if (args.sharing > 1)
+            write_shared_tile<Block::kKind, tokens>(args, reinterpret_cast<Exchange<tokens>&>(shared.stages), tile,
+                                                    consumer.totals_of(0), repair, shared.out);
+        else
+            write_own_lines<Block::kKind, tokens>(args, tile, bf16::first_line_of(tile), consumer.totals_of(0), repair,
+                                                  shared.out);
+        if (block_of_cluster() == 0) clear_padding(args, tile, bf16::first_line_of(tile), tokens);
+        __syncwarp();
+        if (read_thread() % 32 == 0) arrive(shared.tile_free[slots.at()]);
+    }
+}
+
+template <class Block>
+__global__ void __launch_bounds__(kThreads, Block::kCtas)
+    weights_fp8_sm90_kernel(const __grid_constant__ Fp8Arguments args) {
+    extern __shared__ __align__(1024) uint8_t memory[];
+    auto& shared = *reinterpret_cast<Block*>(memory);
+    if (threadIdx.x == 0) {
+        prefetch_map(args.codes);
+        prefetch_map(args.tokens);
+        for (Barrier& barrier : shared.full) init_barrier(barrier, kStageArrivals<Block>);
+        for (Barrier& barrier : shared.free) init_barrier(barrier, kConsumerWarps);
+        for (Barrier& barrier : shared.tile_full) init_barrier(barrier, 1);
+        for (Barrier& barrier : shared.tile_free) init_barrier(barrier, 3 + kConsumerWarps);
+        publish_barriers();
+    }
+    if (Block::kFolded && threadIdx.x / 16 == 2) fill_folded_codes(shared.folded, threadIdx.x % 16);
+    __syncthreads();
+    if (threadIdx.x < kWarpgroup) {
+        give_registers<kProducerRegisters<Block::kCtas>>();
+        if (read_thread() / 32 == 0) load_codes(args, shared);
+        if (read_thread() / 32 == 1) find_tiles(args, shared);
+        if (read_thread() / 32 == 2) load_block_scales(args, shared);
+        if (read_thread() / 32 == 3) load_fp8_tokens(args, shared);
+    } else {
+        take_registers<kConsumerRegisters<Block::kCtas>>();
+        consume(args, shared);
+    }
+}
+
+// ---- The implementation ----------------------------------------------------------------------------------------------
+
+// Names what a kernel is compiled for.
+struct Key {
+    int tokens;  // of a tile
+    TokenScales scales;
+    bool operator==(const Key&) const = default;
+};
+
+template <int tokens, TokenScales scales>
+constexpr KernelEntry<Key, Fp8Arguments> entry() {
+    using Block = Fp8Shared<tokens, scales>;
+    static_assert(sizeof(Block) <= Block::kMostBytes, "what a CTA may have");
+    static_assert(sizeof(Exchange<kOutTokens<Block>>) <= sizeof(Block::stages),
+                  "what is exchanged lies where the stages were");
+    return {{tokens, scales}, weights_fp8_sm90_kernel<Block>, kThreads, sizeof(Block)};
+}
+
+constexpr KernelEntry<Key, Fp8Arguments> kernels[] = {
+    entry<kFewestTokens, TokenScales::None>(),  entry<kLeastTokens, TokenScales::None>(),
+    entry<kSomeTokens, TokenScales::None>(),    entry<kMostTokens, TokenScales::None>(),
+    entry<kFewestTokens, TokenScales::Of128>(), entry<kLeastTokens, TokenScales::Of128>(),
+    entry<kSomeTokens, TokenScales::Of128>(),   entry<kMostTokens, TokenScales::Of128>(),
+    entry<kFewestTokens, TokenScales::Of32>(),  entry<kLeastTokens, TokenScales::Of32>(),
+    entry<kSomeTokens, TokenScales::Of32>(),
+};
+
+// Returns the tokens of a tile: as many as a product has, or most groups. Groups differ in size.
+int32_t tokens_of(const GemmProblem& p) {
+    const bool grouped = p.grouping == Grouping::Rows;
+    const int64_t rows = ceil_div(p.m, grouped ? std::max<int64_t>(1, p.groups.count) : 1);
+    if (rows <= (grouped ? kFewestTokens * 3 / 4 : kFewestTokens)) return kFewestTokens;
+    if (rows <= (grouped ? kLeastTokens * 3 / 4 : kLeastTokens)) return kLeastTokens;
+    const bool is_some = rows <= (grouped ? kSomeTokens * 3 / 4 : kSomeTokens);
+    return is_some || token_scales_of(p.a) == TokenScales::Of32 ? kSomeTokens : kMostTokens;
+}
+
+int64_t line_tiles(const GemmProblem& p) { return ceil_div(p.n, int64_t(kTileLines)); }
+
+int64_t tiles_of(const GemmProblem& p) {
+    const int64_t rows = tokens_of(p);
+    const int64_t of_tokens =
+        p.grouping == Grouping::Rows ? group_tiles_bound({p.groups, p.group_rows}, rows) : ceil_div(p.m, rows);
+    return of_tokens * line_tiles(p);
+}
+
+int64_t ctas_at_once(const Context& context, const GemmProblem& p) {
+    const int64_t all = context.cuda->multiprocessors;
+    return p.sm_count > 0 ? std::min<int64_t>(p.sm_count, all) : all * fp8_ctas_of_sm(tokens_of(p), token_scales_of(p.a));
+}
+
+// Rows that must be invariant have sums of one CTA.
+Cut cut_of(const Context& context, const GemmProblem& p) {
+    if (p.row_invariant) return {tokens_of(p), 1};
+    return weights::cut_of(tiles_of(p), ceil_div(p.k, int64_t(2 * kBlockNumbers)), tokens_of(p), ctas_at_once(context, p));
+}
+
+// Returns whether the scales of A lie row by row.
+bool has_scales_of_rows(const GemmOperand& a) {
+    return token_scales_of(a) == TokenScales::None ||
+           (a.layout.tile_rows == 1 && !a.layout.swizzled && a.units.codes == a.units.scales);
+}
+
+Reason needs_operands(const GemmProblem& p) {
+    if (!is_block_scaled(p.b) || p.b.bits != 4 || p.b.scale_type != ScaleType::E8M0 || p.b.across)
+        return [format = p.b.format] {
+            return format_text("needs b in MXFP4, K-major, found %s", find_format(format)->name);
+        };
+    if (p.a.element != Element::E4M3 || p.a.across)
+        return [format = p.a.format] {
+            return format_text("needs a in FP8 or MXFP8 E4M3, K-major, found %s", find_format(format)->name);
+        };
+    if (!has_scales_of_rows(p.a)) return "needs scales of a row by row, found swizzled ones or those of 128 rows";
+    if (p.exact_products) return "needs sums that FP8 tensor cores may round, found exact products asked for";
+    return needs_words_of_scales(p.b);
+}
+
+TileMap map_of_fp8_tokens(const Fp8Tokens& tokens, int32_t rows) {
+    return {tokens.codes,
+            CU_TENSOR_MAP_DATA_TYPE_UINT8,
+            3,
+            {tokens.line_bytes, tokens.lines, 1},
+            {tokens.line_bytes, tokens.lines * tokens.line_bytes},
+            {kBlockNumbers, rows, 1},
+            CU_TENSOR_MAP_SWIZZLE_128B};
+}
+
+TileMap map_of_codes(const GemmProblem& p) { return map_of_lines(p, kBlockNumbers, kTileLines); }
+
+Reason needs_sizes(const GemmProblem& p) {
+    constexpr int64_t most = int64_t(1) << 31;
+    if (p.grouping == Grouping::Contraction) return "needs groups of rows or none, found groups along the contraction";
+    if (p.m == 0 || p.n == 0 || p.k == 0) return "needs elements in both operands, found none";
+    if (p.a.lines >= most || p.n >= most || p.k >= most) return "needs less than 2^31 rows, columns and codes of a line";
+    if (auto reason = needs_mappable(map_of_codes(p)); !reason.empty()) return reason;
+    if (const double tiles = double(tiles_of(p)); tiles > 4294000000.0)  // turns of all CTAs are counted in 32 bits
+        return [tiles] { return format_text("needs less than 2^32 tiles of D, found %.0f", tiles); };
+    return {};
+}
+
+Prepared prepare(const Context& context, const GemmProblem& p) {
+    if (auto reason = needs_cuda(context); !reason.empty()) return {reason, 0, nullptr};
+    if (auto reason = needs_chip(context); !reason.empty()) return {reason, 0, nullptr};
+    if (auto reason = needs_operands(p); !reason.empty()) return {reason, 0, nullptr};
+    if (auto reason = needs_sizes(p); !reason.empty()) return {reason, 0, nullptr};
+    return {{}, fp8_token_bytes(p.a), nullptr};
+}
+
+Fp8Arguments arguments_of(const GemmProblem& p, const Fp8Tokens& tokens, const Cut& cut) {
+    Fp8Arguments args{};
+    args.tokens = tensor_map(driver(), map_of_fp8_tokens(tokens, cut.tokens));
+    args.codes = tensor_map(driver(), map_of_codes(p));
+    args.problem = p;
+    args.shifted = has_shifted_scales(p.b);
+    args.tile_tokens = uint32_t(cut.tokens);
+    args.line_tiles = uint32_t(line_tiles(p));
+    args.sharing = uint32_t(cut.sharing);
+    args.parts = 1;
+    args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);
+    args.units.at[kSourceScales] = uint32_t(p.a.units.scales);
+    args.units.at[kRowwiseCodes] = uint32_t(p.d.group_unit);
+    args.units.tile_rows_log2 = uint32_t(log2_of(args.tile_tokens));
+    const int64_t element = find_format(p.d.format)->bits / 8;
+    args.wide = p.d.row_stride * element % 16 == 0 && reinterpret_cast<uintptr_t>(p.d.data) % 16 == 0;
+    args.token_scales = tokens.scales;
+    args.token_lines = uint32_t(tokens.lines);
+    return args;
+}
+
+void run(const Context& context, const GemmProblem& p, const Launch& call) {
+    const CurrentDevice current(*context.cuda);  // whose driver encodes tensor maps
+    const Cut cut = cut_of(context, p);
+    const int64_t tiles = tiles_of(p);
+    if (tiles == 0) return;
+    const Fp8Tokens tokens = fp8_tokens(p.a, call.workspace);
+    arrange_fp8_tokens(context, p.a, tokens, is_folded(cut.tokens, token_scales_of(p.a)), call.stream);
+    const int64_t ctas = cut.sharing > 1 ? tiles * cut.sharing : std::min(tiles, ctas_at_once(context, p));
+    launch(context, kernels, Key{cut.tokens, token_scales_of(p.a)}, "weights_fp8_sm90", dim3(unsigned(ctas)), call.stream,
+           arguments_of(p, tokens, cut), Start::WithPrevious, uint32_t(cut.sharing));
+}
+
+void load(const Context& context) {
+    if (context.cuda->compute_capability != 90) return;
+    load_kernels(kernels);
+    load_arrange_fp8_tokens();
+}
+
+int32_t bound(const Context&, const GemmProblem&) { return MXQ_BOUND_FP8_TENSOR_CORES; }
+
+}  // namespace
+
+const GemmImplementation weights_fp8_sm90{
+    .name = "weights_fp8_sm90", .run = run, .load = load, .bound = bound, .prepare = prepare};
+
+}  // namespace mxq::cuda

@@ -1,0 +1,100 @@
+// What a CTA of weights_fp8_sm90 has of its tiles in shared memory.
+//
+//     a tile     128 lines of weights and 16, 32 or 64 tokens (rows of A)
+//     a step     a stage of the ring: 256 codes of the contraction, 128 bytes of each line and two boxes of 128 of each token
+#pragma once
+#include "cuda/sm90/weights_fp8_tokens.h"
+#include "cuda/sm90/weights_tiles.cuh"
+
+namespace mxq::cuda::sm90::weights {
+
+struct Fp8Arguments : Arguments {
+    const float* token_scales;  // as the pass leaves them
+    uint32_t token_lines;       // rows of A
+};
+
+constexpr int32_t kFewestTokens = 16;  // of a tile
+
+// Folding: the exponents of a line's blocks lie up to kFolds below the largest, which stands for 2^kMostFold.
+constexpr uint32_t kFolds = 14;
+constexpr int kMostFold = 6;
+using FoldedCodes = uint2[kFolds + 2];
+
+// Returns how many CTAs run on an SM: two, where their registers suffice.
+constexpr int32_t fp8_ctas_of_sm(int32_t tokens, TokenScales scales) {
+    return tokens >= kSomeTokens || (tokens == kLeastTokens && scales == TokenScales::Of32) ? 1 : 2;
+}
+
+template <int tokens, TokenScales scales_of_tokens>
+struct Fp8Shared {
+    static constexpr int kTokens = tokens, kHalves = 1, kSteps = 1;  // steps of a block
+    static constexpr int kBoxes = 2, kBlock = kBoxes * kBlockNumbers, kLine = kBlock / 2, kCodeBoxes = kBoxes;
+    static constexpr TokenScales kTokenScales = scales_of_tokens;
+    static constexpr Weights kKind = Weights::Bits4;
+    static constexpr bool kFolded = is_folded(tokens, scales_of_tokens);
+    static constexpr uint32_t kNoScales = kFolded ? 0 : 0x7F7F7F7Fu;  // of blocks that do not exist
+    static constexpr int kFloats = floats_of(scales_of_tokens) * tokens;  // of a box
+    struct Stage {
+        alignas(1024) uint8_t boxes[kBoxes][tokens * kBlockNumbers];
+        uint8_t codes[kBoxes][kTileLines * kLineBytes];
+    };
+    static constexpr int kCtas = fp8_ctas_of_sm(tokens, scales_of_tokens), kMostBytes = 227 * 1024 / kCtas - (kCtas - 1) * 1024;
+    static constexpr int kRest = int(sizeof(bf16::OutOfWarps)) + 1024,
+                         kStageBytes = sizeof(Stage) + sizeof(ScalesOfLines<kKind, kBlock>) + kBoxes * kFloats * sizeof(float);
+    static constexpr int fitting = (kMostBytes - kRest) / kStageBytes;
+    static constexpr int kStages = fitting < 8 ? fitting : 8;
+    Stage stages[kStages];
+    alignas(128) bf16::OutOfWarps out;
+    ScalesOfLines<kKind, kBlock> scales[kStages][kHalves];
+    alignas(16) float token_scales[kStages][kBoxes][kFloats > 0 ? kFloats : 1];
+    FoldedCodes folded;
+    Tile tiles[kSlots];
+    Barrier full[kStages], free[kStages], tile_full[kSlots], tile_free[kSlots];
+};
+
+// Returns whether sums of a line, of weights of an expert, must be made again: some block that is not zero has a scale outside
+// of 2^-63 to 2^64, or, where scales are folded, below 2^-kFolds of the largest of its 128 codes; or a scale is large or NaN.
+// A warp calls it.
+template <bool folded>
+__device__ __noinline__ bool is_unusual_line(const GemmProblem& p, int32_t group, int32_t line) {
+    const uint8_t* const codes = matrix_codes(p.b, group) + line * p.b.line_bytes;
+    const uint8_t* const scales = matrix_scales(p.b, group) + scale_line(p.b.layout, uint32_t(line));
+    bool unusual = false;
+#pragma unroll 1
+    for (uint32_t first = read_thread() % 32 * kBlockNumbers; first < uint32_t(p.k); first += 32 * kBlockNumbers) {
+        const uint32_t end = min(first + kBlockNumbers, uint32_t(p.k));
+        uint32_t largest = 0, least = kScaleNan;
+#pragma unroll 1
+        for (uint32_t k = first; k < end; k += kMxBlock) {
+            const uint32_t scale = scales[scale_in_line(p.b.layout, k)];
+            largest = max(largest, scale);
+            if (k + kMxBlock <= end) {
+                const uint4 block = *reinterpret_cast<const uint4*>(codes + k / 2);
+                if (((block.x | block.y | block.z | block.w) & 0x77777777u) == 0) continue;
+            }
+            least = min(least, scale);
+        }
+        unusual |= largest >= 192 || (least < kScaleNan && (least < 64 || (folded && largest - least > kFolds)));
+    }
+    return __any_sync(kAllLanes, unusual);
+}
+
+// Returns which of a warp's 16 lines are unusual, a bit each. A thread says whether its first and its second have marks.
+template <bool folded>
+__device__ __forceinline__ uint32_t unusual_lines(const GemmProblem& p, const Tile& tile, uint32_t first, uint32_t second) {
+    uint32_t lines = 0;
+#pragma unroll
+    for (int l = 0; l < 2; l++) {
+        const uint32_t ballot = __ballot_sync(kAllLanes, l == 0 ? first != 0 : second != 0);
+        if (ballot == 0) continue;
+#pragma unroll 1
+        for (int of_line = 8 * l; of_line < 8 * l + 8; of_line++) {
+            const int32_t line = bf16::first_line_of(tile) + of_line;
+            if ((ballot >> 4 * (of_line - 8 * l) & 0xF) && line < p.n && is_unusual_line<folded>(p, tile.group, line))
+                lines |= 1u << of_line;
+        }
+    }
+    return lines;
+}
+
+}  // namespace mxq::cuda::sm90::weights
