@@ -9,7 +9,8 @@ mxq_status mxq_unswizzle_scales(mxq_context* context, const mxq_quantize_options
         validate_call(context, stream);
         const auto problem = validate_swizzle(*context, options, in, out, false, Check::Execute);
         const Call call{*context, implementation_of(options), {in, out}};
-        run_verb(verbs::unswizzle_scales, call, problem, in->elements() == 0, {workspace, workspace_bytes}, stream);
+        const bool nothing = in->elements() == 0 && !problem.grouped.set();  // groups without rows may have scales
+        run_verb(verbs::unswizzle_scales, call, problem, nothing, {workspace, workspace_bytes}, stream);
     });
 }
 

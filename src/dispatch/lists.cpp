@@ -258,9 +258,10 @@ bool has_rows_for_wgmma_blocks(const GemmProblem& p) {
 //     mma_bf16_rows (m), wgmma_blocks_sm90 (w) | weights_sm90     8 rows     16           64          256         1024 rows
 //     BF16 with FP8 128x128, (4096,4096)                          9.8m |     17.4m | 15   55w | 18    55w | 28    93w | 89
 //         32 groups of (2048,7168)                                           64 rows: 156m            256: | 135
+//         32 groups of (5760,2880)                                4: 37m | 43    32: 167m | 116
 bool has_rows_for_weights(const GemmProblem& p) {
     if (!has_scales_of_128(p.b) || p.b.element != Element::E4M3 || p.a.across || p.b.across) return false;
-    return p.grouping == Grouping::Rows ? p.m > std::max(p.groups.count, 1) : p.m > 8;
+    return p.grouping == Grouping::Rows ? 2 * p.m > std::max(p.groups.count, 1) : p.m > 8;
 }
 
 // Returns whether wgmma_fp8_sm90, whose pass moves MX weights to FP8 codes, multiplies FP8 by MX faster than kernels on BF16

@@ -319,7 +319,7 @@ TEST_CASE("chips: who takes FP8 with scales of 128 beside others") {
             CHECK(dense(90, a, b, 512, MXQ_FORMAT_F32) == taken);
             CHECK(dense(80, a, b, 64) == rows);
             CHECK(dense(80, a, b, 65) == portable);
-            GemmProblem p = recorder::by_rows(of(a, b, false, {4 * (is_weights && has_own ? 1 : 24), 384, 512}));
+            GemmProblem p = recorder::by_rows(of(a, b, false, {is_weights && has_own ? 2 : 4 * 24, 384, 512}));
             p.exact_products = true;
             p.groups.count = 4;
             CHECK(taker(90, newest, p) == rows);

@@ -92,20 +92,20 @@ __device__ __forceinline__ ScalePlaces<halves> find_scales(const GemmProblem& p,
     return places;
 }
 
-// The scales of four blocks that do not exist become those of finite numbers, since the codes there are zeros.
-template <Weights kind>
-constexpr uint32_t kNoScales = kind == Weights::Nvfp4 ? 0 : 0x7F7F7F7Fu;
-
-// Stores the scales of the last step of a tile, as copies would, and `none` where blocks do not exist.
-template <Weights kind, int halves, int codes = kScaledCodes>
+// Stores the scales of the last step of a tile, of which some blocks may not exist, as copies would. Theirs become those of
+// finite numbers, since the codes there are zeros; or with `repeats` the last that exists.
+template <Weights kind, int halves, int codes = kScaledCodes, bool repeats = false>
 __device__ __forceinline__ void store_last_scales(const GemmProblem& p, const bf16::Tile& tile, bool shifted, int32_t step,
-                                                  ScalesOfLines<kind, codes>* to, uint32_t none = kNoScales<kind>) {
+                                                  ScalesOfLines<kind, codes>* to) {
     constexpr int32_t words = kScaleWords<kind, codes>;
     const int32_t first = step * 4 * words, left = int32_t(p.b.layout.columns) - first;
 #pragma unroll 1
     for (uint32_t line = read_thread() % 32; line < halves * kScaledLines; line += 32) {
         const uint8_t* const of_line = matrix_scales(p.b, tile.group) + scales_of_line(p, tile, line);
         const int32_t before = shifted ? int32_t(reinterpret_cast<uintptr_t>(of_line) % 4) : 0;
+        const uint32_t none = repeats ? of_line[scale_in_line(p.b.layout, uint32_t(p.k - 1))] * 0x01010101u
+                              : kind == Weights::Nvfp4 ? 0
+                                                       : 0x7F7F7F7Fu;
 #pragma unroll 1
         for (int32_t word = 0; word < words + shifted; word++) {
             const uint32_t code = uint32_t(first + 4 * word) * (codes / (4 * words));

@@ -115,8 +115,8 @@ __device__ __forceinline__ void load_block_scales(const Arguments& args, Block& 
         }
         if (!has_last) return;
         wait(shared.free[ring.at()], ring.parity() ^ 1);
-        store_last_scales<kind, halves, codes>(p, tile, args.shifted, steps.first + steps.count - 1,
-                                               shared.scales[ring.at()], Block::kNoScales);
+        store_last_scales<kind, halves, codes, Block::kRepeats>(p, tile, args.shifted, steps.first + steps.count - 1,
+                                                                shared.scales[ring.at()]);
         arrive(shared.full[ring.at()]);
         ring.next();
     });

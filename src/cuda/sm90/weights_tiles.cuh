@@ -70,7 +70,7 @@ struct Shared {
     static constexpr Weights kKind = kind;
     static constexpr int kHalves = halves, kBlock = kBlockNumbers, kSteps = kBlockSteps<kind>, kLine = kLineBytes,
                          kCodeBoxes = 1;
-    static constexpr uint32_t kNoScales = sm90::kNoScales<kind>;
+    static constexpr bool kRepeats = false;  // the last scale of a line
     static constexpr int kCtas = ctas_of_sm(tokens, halves), kMostBytes = 227 * 1024 / kCtas - (kCtas - 1) * 1024;
     static constexpr int kRest = int(sizeof(bf16::OutOfWarps)) + 1024,
                          kStageBytes = sizeof(Stage<kind, tokens, halves>) + halves * sizeof(StageScales<kind>);
