@@ -50,7 +50,8 @@ def report_operators(device, wait=lambda: None):
     q = mt.quantize(x)
     (codes, scales, _, of_q, *_), (of_weight, its_scales, _, words, *_) = _torch_eager._operand(q, False), _torch_eager._operand(weight, False)
     word = _torch_eager._recipe("mxfp8_e4m3", "rowwise", None, False, "tensor", None, 2).word
-    tokens, ids = torch.ones(2, 64, device=device), torch.tensor([[0, 1], [1, 2]], device=device)
+    tokens = torch.ones(2, 64, device=device, dtype=torch.float32 if device == "cpu" else torch.bfloat16)  # a GPU takes no float32
+    ids = torch.tensor([[0, 1], [1, 2]], device=device)
     experts = [mxq.quantize(torch.ones(shape, device=device)) for shape in ((4, 64, 64), (4, 64, 32))]
     product = "1 1.0" + of_q + words
     calls = {"mxq.quantize": (lambda: mxq.quantize(x), None, None),
@@ -61,18 +62,18 @@ def report_operators(device, wait=lambda: None):
              "mxq.torch.matmul": (lambda: mt.matmul(q, weight),
                                   lambda: _torch_eager._product(codes, scales, of_weight, its_scales, product), prepare_matmul(q, weight)),
              "mxq.torch.expert_layer": (lambda: mt.expert_layer(tokens, ids, None, *experts), None, None)}
-    ops, times = native.ops, {}
+    ops = native.ops
     for name, (call, operator, prepared) in calls.items():
         c = prepared and c_call(prepared, wait)
         of_operator = f", its operator alone {microseconds(operator, wait):.1f} us" if operator else ""
-        times[name] = (of_operator + (f", the C call through ctypes {c:.1f} us" if c else ""), microseconds(call, wait))
-    try:
-        native.ops = None
-        for name, (call, _, _) in calls.items():
-            parts, with_it = times[name]
-            print(f"torch {torch.__version__} on {device}, {name}: {with_it:.1f} us{parts}; in Python {microseconds(call, wait):.1f} us")
-    finally:
-        native.ops = ops
+        with_it = microseconds(call, wait)
+        try:
+            native.ops = None
+            in_python = microseconds(call, wait)
+        finally:
+            native.ops = ops
+        c_text = f", the C call through ctypes {c:.1f} us" if c else ""
+        print(f"torch {torch.__version__} on {device}, {name}: {with_it:.1f} us{of_operator}{c_text}; in Python {in_python:.1f} us")
 
 
 def main():
