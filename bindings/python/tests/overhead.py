@@ -23,11 +23,16 @@ def microseconds(function, wait, batch=50, batches=200):
     return 1e6 * best
 
 
+def c_call(call, wait):
+    """What the C call of a prepared call takes through ctypes; None where it needs a workspace."""
+    function = getattr(_library.lib, call.verb)
+    arguments = (call.context.address, call.options and call.options.value, *call.tensors, None, 0, call.kind.stream(call.device))
+    return microseconds(lambda: function(*arguments), wait) if function(*arguments) == 0 else None
+
+
 def report(name, x, wait=lambda: None):
     call = _verbs._quantize(x)
-    arguments = (call.context.address, None, *call.tensors, None, 0, call.kind.stream(call.device))
-    c = microseconds(lambda: _library.lib.mxq_quantize(*arguments), wait)
-    whole = microseconds(lambda: _verbs._quantize(x).run(), wait)
+    c, whole = c_call(call, wait), microseconds(lambda: _verbs._quantize(x).run(), wait)
     print(f"{name}: C call through ctypes {c:.1f} us, mxq.quantize through it {whole:.1f} us: {whole - c:.1f} us over it")
 
 
@@ -36,6 +41,7 @@ def report_operators(device, wait=lambda: None):
     import mxq.torch as mt
     from mxq import _torch_eager
     from mxq import _torch_native as native
+    from mxq._products import prepare_matmul
 
     if native.ops is None:
         print(f"torch {torch.__version__}: no operators in C++: {native.missing}")
@@ -44,25 +50,30 @@ def report_operators(device, wait=lambda: None):
     q = mt.quantize(x)
     (codes, scales, _, of_q, *_), (of_weight, its_scales, _, words, *_) = _torch_eager._operand(q, False), _torch_eager._operand(weight, False)
     word = _torch_eager._recipe("mxfp8_e4m3", "rowwise", None, False, "tensor", None, 2).word
-    tokens, ids = torch.ones(2, 64, device=device), torch.tensor([[0, 1], [1, 2]], device=device)
+    tokens = torch.ones(2, 64, device=device, dtype=torch.float32 if device == "cpu" else torch.bfloat16)  # a GPU takes no float32
+    ids = torch.tensor([[0, 1], [1, 2]], device=device)
     experts = [mxq.quantize(torch.ones(shape, device=device)) for shape in ((4, 64, 64), (4, 64, 32))]
     product = "1 1.0" + of_q + words
-    calls = {"mxq.quantize": (lambda: mxq.quantize(x), None), "q @ w.T": (lambda: q @ weight.base.T, None),
-             "mxq.torch.quantize": (lambda: mt.quantize(x), lambda: _torch_eager._quantize_part(x, word)),
-             "mxq.torch.dequantize": (lambda: mt.dequantize(q), lambda: _torch_eager._dequantize_part(codes, scales, "1" + of_q)),
-             "mxq.torch.matmul": (lambda: mt.matmul(q, weight), lambda: _torch_eager._product(codes, scales, of_weight, its_scales, product)),
-             "mxq.torch.expert_layer": (lambda: mt.expert_layer(tokens, ids, None, *experts), None)}
-    ops, times = native.ops, {}
-    for name, (call, operator) in calls.items():
-        times[name] = (f", its operator alone {microseconds(operator, wait):.1f} us" if operator else "", microseconds(call, wait))
-    try:
-        native.ops = None
-        for name, (call, _) in calls.items():
-            operator, with_it = times[name]
-            print(f"torch {torch.__version__} on {device}, {name}: {with_it:.1f} us{operator}; "
-                  f"in Python {microseconds(call, wait):.1f} us")
-    finally:
-        native.ops = ops
+    calls = {"mxq.quantize": (lambda: mxq.quantize(x), None, None),
+             "q @ w.T": (lambda: q @ weight.base.T, None, None),
+             "mxq.torch.quantize": (lambda: mt.quantize(x), lambda: _torch_eager._quantize_part(x, word), _verbs._quantize(x)),
+             "mxq.torch.dequantize": (lambda: mt.dequantize(q), lambda: _torch_eager._dequantize_part(codes, scales, "1" + of_q),
+                                      _verbs._dequantize(q)),
+             "mxq.torch.matmul": (lambda: mt.matmul(q, weight),
+                                  lambda: _torch_eager._product(codes, scales, of_weight, its_scales, product), prepare_matmul(q, weight)),
+             "mxq.torch.expert_layer": (lambda: mt.expert_layer(tokens, ids, None, *experts), None, None)}
+    ops = native.ops
+    for name, (call, operator, prepared) in calls.items():
+        c = prepared and c_call(prepared, wait)
+        of_operator = f", its operator alone {microseconds(operator, wait):.1f} us" if operator else ""
+        with_it = microseconds(call, wait)
+        try:
+            native.ops = None
+            in_python = microseconds(call, wait)
+        finally:
+            native.ops = ops
+        c_text = f", the C call through ctypes {c:.1f} us" if c else ""
+        print(f"torch {torch.__version__} on {device}, {name}: {with_it:.1f} us{of_operator}{c_text}; in Python {in_python:.1f} us")
 
 
 def main():

@@ -119,7 +119,7 @@ _new_part: Any = functools.partial(tuple.__new__, Part)
 
 def quantize(x: Tensor, *options: Any) -> Optional[QTensor]:
     """The tensor x quantized, which has no groups and wants no gradient. options: those of a recipe but for the last."""
-    if _torch_native.ops is None or type(x) not in PLAIN:
+    if _torch_native.ops is None or type(x) not in PLAIN or not (x.is_cpu or x.is_cuda):
         return None
     shape = tuple(x.shape)
     try:
