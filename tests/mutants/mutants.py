@@ -363,6 +363,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--patience", type=float, default=10)
     parser.add_argument("--quick", type=float, default=0)
+    parser.add_argument("--leave-out", metavar="FILE", action="append", default=[])
     options = parser.parse_args()
 
     everything = read_lists()
@@ -370,6 +371,8 @@ def main():
     if options.check or wrong:
         print("\n".join(wrong) or f"{len(everything)} mutants")
         return bool(wrong)
+    # Numbers stay, so that a build and a run name the same mutants.
+    everything = [m for m in everything if not any(file in options.leave_out for file, edit in m.edits)]
     mutants = [m for m in everything if m.device == options.device and (not options.only or m.name in options.only)]
     if not mutants:
         sys.exit(f"no mutant of {options.device} has this name")
