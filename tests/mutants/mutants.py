@@ -189,7 +189,9 @@ def build(place, device, mutants, jobs):
                  f"-DCMAKE_CUDA_FLAGS={include}", *os.environ.get("MXQ_CMAKE_ARGS", "").split()]
     targets = ["mxq_unit_tests", "mxq_tests", "mxq_search", "mxq_graph_test" if device == "cuda" else "mxq_fault_test"]
     subprocess.run(configure, check=True)
-    subprocess.run(["cmake", "--build", out, "--parallel", str(jobs), "--target", *targets], check=True)
+    is_ninja = "CMAKE_GENERATOR:INTERNAL=Ninja" in (out / "CMakeCache.txt").read_text()
+    on = ["-k", "0"] if is_ninja else ["-k"]  # so that the log has every mutant that does not compile
+    subprocess.run(["cmake", "--build", out, "--parallel", str(jobs), "--target", *targets, "--", *on], check=True)
 
 
 # ---- Running -------------------------------------------------------------------------------------------------------------
