@@ -189,7 +189,9 @@ def build(place, device, mutants, jobs):
                  f"-DCMAKE_CUDA_FLAGS={include}", *os.environ.get("MXQ_CMAKE_ARGS", "").split()]
     targets = ["mxq_unit_tests", "mxq_tests", "mxq_search", "mxq_graph_test" if device == "cuda" else "mxq_fault_test"]
     subprocess.run(configure, check=True)
-    subprocess.run(["cmake", "--build", out, "--parallel", str(jobs), "--target", *targets], check=True)
+    is_ninja = "CMAKE_GENERATOR:INTERNAL=Ninja" in (out / "CMakeCache.txt").read_text()
+    on = ["-k", "0"] if is_ninja else ["-k"]  # so that the log has every mutant that does not compile
+    subprocess.run(["cmake", "--build", out, "--parallel", str(jobs), "--target", *targets, "--", *on], check=True)
 
 
 # ---- Running -------------------------------------------------------------------------------------------------------------
@@ -363,6 +365,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--patience", type=float, default=10)
     parser.add_argument("--quick", type=float, default=0)
+    parser.add_argument("--leave-out", metavar="FILE", action="append", default=[])
     options = parser.parse_args()
 
     everything = read_lists()
@@ -370,6 +373,8 @@ def main():
     if options.check or wrong:
         print("\n".join(wrong) or f"{len(everything)} mutants")
         return bool(wrong)
+    # Numbers stay, so that a build and a run name the same mutants.
+    everything = [m for m in everything if not any(file in options.leave_out for file, edit in m.edits)]
     mutants = [m for m in everything if m.device == options.device and (not options.only or m.name in options.only)]
     if not mutants:
         sys.exit(f"no mutant of {options.device} has this name")

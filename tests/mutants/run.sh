@@ -10,6 +10,7 @@
 #   --part I/N        the I-th of N parts of the mutants
 #   --seconds S       begins no mutant after so many seconds
 #   --patience P      a program hangs that takes P times as long as without a mutant, and 6 P seconds; default: 10
+#   --leave-out FILE  leaves out the mutants of src/..., which may not compile; may be repeated
 #   --quick S         the search and quick cases alone, those that end in the first S seconds of a part without a mutant
 #   --list            names, numbers and meanings; a program of the build is a mutant under MXQ_MUTANT=number
 #   --check           whether every mutant still fits its source; builds nothing
