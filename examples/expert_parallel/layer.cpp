@@ -424,8 +424,8 @@ struct Layer::State {
         d_up.set_data(gradients.up, bytes), d_down.set_data(gradients.down, bytes);
         if (!has_both_from_one_read()) dz_rows = operand(dz, MXQ_PART_COLUMNWISE, dz_columns);
         const mxq::tensor dy_rows = columns(dy, dy_columns), h = operand(dh, MXQ_PART_COLUMNWISE, h_columns);
-        verbs.multiply(dz_rows, MXQ_TRANSPOSE_T, x_rows, MXQ_TRANSPOSE_N, d_up, recipe.sm_count);
-        verbs.multiply(dy_rows, MXQ_TRANSPOSE_T, h, MXQ_TRANSPOSE_N, d_down, recipe.sm_count);
+        verbs.multiply(dz_rows, MXQ_TRANSPOSE_T, x_rows, MXQ_TRANSPOSE_N, d_up);
+        verbs.multiply(dy_rows, MXQ_TRANSPOSE_T, h, MXQ_TRANSPOSE_N, d_down);
     }
 };
 

@@ -32,7 +32,6 @@ struct Recipe {
     Exchange exchange = Exchange::kTokens;
     bool quantized_back = false;           // rows come back quantized, too
     bool overlap = false;                  // what returns travels during the products of the weight gradients
-    int32_t sm_count = 0;                  // SMs that these products then take; 0: all
     int32_t capacity = 0;                  // tokens that go from a rank to each rank; 0: as many as there are
     const char* implementation = nullptr;  // of the products; else the best one
     bool quantized() const { return format != MXQ_FORMAT_BF16; }

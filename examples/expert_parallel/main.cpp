@@ -19,17 +19,16 @@ struct Arguments {
     int steps;
     std::string recipes;  // names of those that run, each between commas
     bool overlap;
-    int spare;  // SMs that products leave to transfers beside them
     int timeout;
     int dies;  // a rank that ends after its first step
     bool own_rows;
 };
 
 Arguments parse(int argc, char** argv) {
-    std::map<std::string, int64_t> values{
-        {"--tokens", 32768}, {"--width", 7168}, {"--hidden", 2048},      {"--experts", 32},
-        {"--top", 4},        {"--world", 0},    {"--steps", 10},         {"--overlap", 0},
-        {"--spare", 0},      {"--dies", -1},    {"--timeout-ms", 60000}, {"--own-rows", 0}};
+    std::map<std::string, int64_t> values{{"--tokens", 32768},     {"--width", 7168}, {"--hidden", 2048},
+                                          {"--experts", 32},       {"--top", 4},      {"--world", 0},
+                                          {"--steps", 10},         {"--overlap", 0},  {"--dies", -1},
+                                          {"--timeout-ms", 60000}, {"--own-rows", 0}};
     std::string recipes;
     for (int i = 1; i < argc; i += 2) {
         const bool is_recipes = argv[i] == std::string("--recipes");
@@ -43,9 +42,8 @@ Arguments parse(int argc, char** argv) {
     }
     const auto number = [&](const char* name) { return int32_t(values.at(name)); };
     const Shape shape{values.at("--width"), values.at("--hidden"), number("--experts"), number("--top")};
-    return {{shape, values.at("--tokens")}, number("--world"), number("--steps"),      recipes,
-            number("--overlap") != 0,       number("--spare"), number("--timeout-ms"), number("--dies"),
-            number("--own-rows") != 0};
+    return {{shape, values.at("--tokens")}, number("--world"),      number("--steps"), recipes,
+            number("--overlap") != 0,       number("--timeout-ms"), number("--dies"),  number("--own-rows") != 0};
 }
 
 // Gives each rank's numbers to all ranks.
@@ -138,18 +136,20 @@ struct Named {
     const char *name, *what;
     Recipe recipe;
 };
+// Scalings are those of rows, of columns and of weights.
+constexpr Recipe in_eight_bits(mxq_format format, mxq_scaling rows, mxq_scaling columns, mxq_scaling weights) {
+    return {.format = format, .rows = rows, .columns = columns, .weights = weights};
+}
+constexpr mxq_scaling k128 = MXQ_SCALING_1X128, kRow = MXQ_SCALING_ROW;
 const Named recipes[] = {
     {"bf16-choices", "BF16, each choice", {.format = MXQ_FORMAT_BF16, .exchange = Exchange::kChoices}},
     {"bf16", "BF16", {.format = MXQ_FORMAT_BF16}},
     {"mxfp8", "MXFP8", {}},
-    {"mxfp8-row", "MXFP8, ROW weights", {.weights = MXQ_SCALING_ROW}},
-    {"mxfp8-back", "the same, both ways", {.weights = MXQ_SCALING_ROW, .quantized_back = true}},
-    {"fp8",
-     "FP8 1x128",
-     {.format = MXQ_FORMAT_FP8_E4M3,
-      .rows = MXQ_SCALING_1X128,
-      .columns = MXQ_SCALING_1X128,
-      .weights = MXQ_SCALING_128X128}},
+    {"mxfp8-weights", "MXFP8, ROW weights", {.weights = kRow}},
+    {"mxfp8-back", "the same, both ways", {.weights = kRow, .quantized_back = true}},
+    {"mxfp8-128", "MXFP8 1x128, ROW", in_eight_bits(MXQ_FORMAT_MXFP8_E4M3, k128, kRow, kRow)},
+    {"mxfp8-row", "MXFP8 ROW", in_eight_bits(MXQ_FORMAT_MXFP8_E4M3, kRow, kRow, kRow)},
+    {"fp8", "FP8 1x128, ROW", in_eight_bits(MXQ_FORMAT_FP8_E4M3, k128, kRow, MXQ_SCALING_128X128)},
 };
 
 // What a rank found: milliseconds of a step and of its stages, megabytes that left it in one, gigabytes a second that leave
@@ -206,12 +206,8 @@ void run_recipe(const Arguments& arguments, const Named& row, const mxq::context
                 Streams streams, const RankData& data, const Exact& exact, double link) {
     const Problem& problem = arguments.problem;
     const int rank = transport.rank();
-    int device = 0, multiprocessors = 0;
-    check(cudaGetDevice(&device));
-    check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
     Recipe recipe = row.recipe;
     recipe.overlap = arguments.overlap;
-    if (arguments.overlap && arguments.spare > 0) recipe.sm_count = std::max(multiprocessors - arguments.spare, 2);
     Layer layer(context, transport, streams, problem.shape, recipe, data.up.as<bf16>(), data.down.as<bf16>());
     const auto step = [&] {
         layer.forward(data.input(), data.y.as<bf16>());

@@ -1,4 +1,5 @@
-// The library's verbs on a stream. Each asks its query for a plan, has the workspace that the plan needs, and notes its time.
+// The library's verbs on a stream. Each asks its query for a plan, has the workspace that the plan needs, and notes its
+// time.
 #pragma once
 
 #include <set>
@@ -51,9 +52,8 @@ public:
         run(kOther, mxq::combine_query(context_, {}, routing, in, {}, out),
             [&](auto room) { mxq::combine(context_, {}, routing, in, {}, out, room, stream_); });
     }
-    void multiply(const mxq::tensor& a, mxq_transpose ta, const mxq::tensor& b, mxq_transpose tb, const mxq::tensor& d,
-                  int32_t sm_count = 0) {
-        auto options = mxq::gemm_options().set_transpose(ta, tb).set_sm_count(sm_count);
+    void multiply(const mxq::tensor& a, mxq_transpose ta, const mxq::tensor& b, mxq_transpose tb, const mxq::tensor& d) {
+        auto options = mxq::gemm_options().set_transpose(ta, tb);
         if (product_) options.set_implementation(product_);
         const mxq::plan plan = mxq::grouped_gemm_query(context_, options, a, b, d);
         implementations.insert(plan.implementation());

@@ -380,6 +380,8 @@ private:
         recipe = recipe_;
         recipe.weights = MXQ_SCALING_ROW;
         check_case(problem_, recipe, "with weights of ROW scales");
+        recipe.rows = recipe.columns = MXQ_SCALING_ROW;
+        check_case(problem_, recipe, "with ROW scales everywhere");
         recipe.format = MXQ_FORMAT_FP8_E4M3, recipe.weights = MXQ_SCALING_128X128;
         recipe.rows = MXQ_SCALING_1X128, recipe.columns = MXQ_SCALING_ROW;
         check_case(problem_, recipe, "in FP8 1x128, along the columns with ROW scales");
@@ -437,7 +439,6 @@ private:
     void overlap(const Results& plain) {
         Recipe recipe = recipe_;
         recipe.overlap = true;
-        recipe.sm_count = on_host ? 0 : 64;
         const Results results = world_.run({problem_, recipe});
         same_tokens(results, plain, problem_, "where rows return during other products");
         near_gradients(results, plain, "where rows return during other products");
