@@ -27,7 +27,7 @@
 namespace mxq::cpu {
 namespace {
 
-constexpr int64_t kBlockSums = 120 * kMostRowsOfBlock / kPanelColumns * kPanelColumns;
+constexpr int64_t kBlockRows = 252, kBlockSums = kBlockRows * 14 * kPanelColumns;
 constexpr int64_t kBlockDepth = 4096;         // codes of a pass: a panel of B stays in L2
 constexpr int64_t kTilesPerThread = 4;        // for an even end
 constexpr int64_t kThreadProducts = 1 << 20;  // multiply-adds that are worth waking a thread
@@ -46,7 +46,7 @@ struct Product {
 
 struct Tiling {
     std::vector<Product> products;
-    int64_t rows, columns = kMostRowsOfBlock / kPanelColumns * kPanelColumns;  // of a full block
+    int64_t rows = kBlockRows, columns = kMostRowsOfBlock / kPanelColumns * kPanelColumns;  // of a full block
     int64_t tiles = 0;
 };
 
@@ -132,12 +132,10 @@ int64_t count_tiles(Tiling& tiling) {
 }
 
 // Cuts D into full blocks where there are enough for every thread, else into smaller ones.
-Tiling cut(std::vector<Product> products, int64_t threads, int64_t block_rows) {
+Tiling cut(std::vector<Product> products, int64_t threads) {
     const int64_t enough = threads == 1 ? 1 : threads * kTilesPerThread;
     cut_few_rows(products, enough);
-    // Rows of B that are not K-major take longer to decode.
-    const int64_t rows = products[0].b.part.across ? 2 * block_rows : block_rows;
-    Tiling tiling{std::move(products), rows};
+    Tiling tiling{std::move(products)};
     while (count_tiles(tiling) < enough) {
         if (tiling.columns >= tiling.rows && tiling.columns > kPanelColumns)
             tiling.columns = round_up(tiling.columns / 2, kPanelColumns);
@@ -345,7 +343,7 @@ void run(const Context& context, const GemmProblem& problem, const Launch&) {
     if (products.empty()) return clear_padding(problem, groups);
     ThreadPool& pool = engine.pool();
     const int64_t threads = useful_threads(products, problem.n, pool.threads());
-    const Tiling tiling = cut(std::move(products), threads, engine.gemm_kernels().block_rows);
+    const Tiling tiling = cut(std::move(products), threads);
     const int64_t workers = threads == 1 ? 1 : pool.threads();
     const FewRows few_rows(engine.few_rows_kernels(), workers);
     const Run job(problem, engine, tiling, workers, few_rows);

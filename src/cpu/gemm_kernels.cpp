@@ -296,18 +296,26 @@ private:
         }
     }
 
-    // Multiplies a group of A with the panel, as many units at a time as stay in L1.
+    // Returns where units of a tile of A are that has so many rows.
+    const float* units_of_tile(int64_t row, int64_t rows, int64_t unit) const {
+        return rows_ + (row * units_ + unit * rows) * kind_.unit_floats;
+    }
+
+    // Multiplies a group of A with the panel, as many units at a time as stay in L1. Prefetches the next ones to L2.
     void multiply_rows(int64_t first_row, int64_t end, int64_t tiles, float* lanes) {
         const int64_t unit = kind_.unit_floats, chunk = kChunkUnits * kUnit / unit;
         for (int64_t begin = 0; begin < units_; begin += chunk) {
-            const int64_t units = least(chunk, units_ - begin);
+            const int64_t units = least(chunk, units_ - begin), next = begin + units;
             for (int64_t tile = 0; tile < tiles; tile++) {
                 const int64_t first = (tile * units_ + begin) * kTileColumns;
                 for (int64_t row = first_row; row < end; row += kTileRows) {
-                    const int64_t rows = rows_of_tile(row);
+                    const int64_t rows = rows_of_tile(row), share = ceil_div(rows * units * unit, tiles);
+                    const float* const ahead =
+                        next < units_ ? units_of_tile(row, rows, next) : units_of_tile(row + kGroupRows, kTileRows, 0);
+                    for (int64_t at = tile * share; at < (tile + 1) * share; at += kLanes) __builtin_prefetch(ahead + at, 0, 2);
                     float* const to = lanes + ((row - first_row) * kPanelColumns + tile * rows * kTileColumns) * kLanes;
                     if (at_ + begin == 0) memset(to, 0, size_t(rows * kTileColumns * kLanes) * sizeof(float));
-                    tile_of(kind_.method, rows)(rows_ + (row * units_ + begin * rows) * unit, panel_ + first * unit,
+                    tile_of(kind_.method, rows)(units_of_tile(row, rows, begin), panel_ + first * unit,
                                                 factors_ + first * kind_.method.sections * kLanes, units, to);
                 }
             }
@@ -412,7 +420,7 @@ void store(const float* sums, int64_t count, const Finish& finish, const void* b
 #define MXQ_TABLE(isa) MXQ_JOIN(isa, _gemm_kernels)
 
 const GemmKernels MXQ_TABLE(MXQ_ISA) = {
-    kBlockRows, multiply, read, is_safe, store,
+    multiply, read, is_safe, store,
 };
 
 }  // namespace mxq::cpu

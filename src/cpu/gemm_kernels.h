@@ -53,8 +53,6 @@ struct Finish {
 };
 
 struct GemmKernels {
-    int64_t block_rows;  // of A that a block has at most: those of a pass stay in L2, or B takes long to decode
-
     // Sets the sums of a block.
     void (*multiply)(const GemmBlock& block, Way way);
 

@@ -23,11 +23,11 @@ constexpr bool kHasDots = true;
 constexpr bool kHasDots = false;
 #endif
 
-// Rows of A and of B of a register tile, and of A that are decoded for a block.
+// Rows of A and of B of a register tile.
 #if defined(__AVX512F__)
-constexpr int64_t kTileRows = 6, kTileColumns = 4, kBlockRows = 120;
+constexpr int64_t kTileRows = 6, kTileColumns = 4;
 #else
-constexpr int64_t kTileRows = 4, kTileColumns = 3, kBlockRows = 252;
+constexpr int64_t kTileRows = 4, kTileColumns = 3;
 #endif
 static_assert(kGroupRows % kTileRows == 0 && kPanelColumns % kTileColumns == 0);
 
