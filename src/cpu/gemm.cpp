@@ -27,7 +27,7 @@
 namespace mxq::cpu {
 namespace {
 
-constexpr int64_t kBlockRows = 252, kBlockSums = kBlockRows * 14 * kPanelColumns;
+constexpr int64_t kBlockRows = 132, kBlockSums = kBlockRows * 28 * kPanelColumns;
 constexpr int64_t kBlockDepth = 4096;         // codes of a pass: a panel of B stays in L2
 constexpr int64_t kTilesPerThread = 4;        // for an even end
 constexpr int64_t kThreadProducts = 1 << 20;  // multiply-adds that are worth waking a thread
@@ -120,7 +120,7 @@ int64_t count_tiles(Tiling& tiling) {
     tiling.tiles = 0;
     for (Product& p : tiling.products) {
         if (!p.has_few_rows) {
-            p.row_tiles = ceil_div(p.a.count, tiling.rows);
+            p.row_tiles = ceil_div(p.a.count, p.b.part.across ? 2 * tiling.rows : tiling.rows);  // takes longer to decode
             p.tile_rows = round_up(ceil_div(p.a.count, p.row_tiles), kGroupRows);
             const int64_t most = std::min(tiling.columns, kBlockSums / p.tile_rows / kPanelColumns * kPanelColumns);
             p.tile_columns = round_up(ceil_div(p.b.count, ceil_div(p.b.count, most)), kPanelColumns);

@@ -125,6 +125,8 @@ public:
           of_b_(block.b->part, 1.0f),
           decode_units_(decode_units_of(block.b->part, kind_.method.packed)),
           of_lanes_(kind_.order),
+          whole_tile_(tile_of(kind_.method, kTileRows)),
+          last_tile_(tile_of(kind_.method, block.row_count % kTileRows ? block.row_count % kTileRows : kTileRows)),
           groups_(ceil_div(block.row_count, kGroupRows)),
           pass_(kind_.method.packed ? 2 * block.depth : block.depth),
           rows_(block.memory),
@@ -301,22 +303,19 @@ private:
         return rows_ + (row * units_ + unit * rows) * kind_.unit_floats;
     }
 
-    // Multiplies a group of A with the panel, as many units at a time as stay in L1. Prefetches the next ones to L2.
+    // Multiplies a group of A with the panel, as many units at a time as stay in L1.
     void multiply_rows(int64_t first_row, int64_t end, int64_t tiles, float* lanes) {
-        const int64_t unit = kind_.unit_floats, chunk = kChunkUnits * kUnit / unit;
+        const int64_t unit = kind_.unit_floats, of_section = kind_.method.sections * kLanes, chunk = kChunkUnits * kUnit / unit;
         for (int64_t begin = 0; begin < units_; begin += chunk) {
-            const int64_t units = least(chunk, units_ - begin), next = begin + units;
+            const int64_t units = least(chunk, units_ - begin);
             for (int64_t tile = 0; tile < tiles; tile++) {
                 const int64_t first = (tile * units_ + begin) * kTileColumns;
                 for (int64_t row = first_row; row < end; row += kTileRows) {
-                    const int64_t rows = rows_of_tile(row), share = ceil_div(rows * units * unit, tiles);
-                    const float* const ahead =
-                        next < units_ ? units_of_tile(row, rows, next) : units_of_tile(row + kGroupRows, kTileRows, 0);
-                    for (int64_t at = tile * share; at < (tile + 1) * share; at += kLanes) __builtin_prefetch(ahead + at, 0, 2);
+                    const int64_t rows = rows_of_tile(row);
                     float* const to = lanes + ((row - first_row) * kPanelColumns + tile * rows * kTileColumns) * kLanes;
                     if (at_ + begin == 0) memset(to, 0, size_t(rows * kTileColumns * kLanes) * sizeof(float));
-                    tile_of(kind_.method, rows)(units_of_tile(row, rows, begin), panel_ + first * unit,
-                                                factors_ + first * kind_.method.sections * kLanes, units, to);
+                    (rows == kTileRows ? whole_tile_ : last_tile_)(units_of_tile(row, rows, begin), panel_ + first * unit,
+                                                                   factors_ + first * of_section, units, to);
                 }
             }
         }
@@ -344,6 +343,7 @@ private:
     const OperandReader of_a_, of_b_;
     const DecodeUnits decode_units_;
     const FactorOfLanes of_lanes_;
+    const MultiplyTile whole_tile_, last_tile_;
     const int64_t groups_, pass_;  // codes of a pass
     float *const rows_, *const panel_, *const factors_, *const decoded_, *const lanes_;
     int64_t at_ = 0, depth_ = 0, units_ = 0;  // of this pass
