@@ -215,37 +215,24 @@ private:
     // Tells whether codes go from their rows to the panel.
     bool decodes_units() const { return decode_units_ && !kind_.checks_values; }
 
-    // Decodes a part of a K-major row of B to the panel, unit by unit.
-    void decode_to(const float* factors, int64_t line, int64_t k, int64_t depth, float* to, int64_t stride) const {
-        const QuantizedPart& part = block_.b->part;
-        const uint8_t* const codes = line_of(part, 0, line, k);
-        const int64_t units = depth / kUnit, bits = part.bits, begin = units * kUnit;
-        const float* const of_last = factors ? factors + begin / kSixteen : nullptr;
-        decode_units_(codes, units, factors, of_lanes_, to, stride);
-        if (begin == depth) return;
-        alignas(64) uint8_t last[kUnit * sizeof(float)] = {};
-        memcpy(last, codes + begin * bits / 8, size_t(packed_bytes(depth - begin, int(bits))));
-        decode_units_(last, 1, of_last, of_lanes_, to + units * stride, stride);
-    }
-
-    // Decodes a part of a K-major row of B, or finds it in `values`, and stores it in the panel. Returns whether it may be
-    // multiplied so.
-    bool store_column(int64_t line, int64_t k, int64_t depth, float* factors, float* values, float* to, int64_t stride) {
+    // Stores a part of a row of B in the panel: whole units of codes as they are decoded, others by way of `values`, which has
+    // them where the row is not K-major. Returns whether it may be multiplied so.
+    bool store_column(int64_t line, int64_t k, int64_t depth, float* factors, float* values, float* to, int64_t stride) const {
         const GemmOperand& part = block_.b->part;
         const bool is_plain = part.scale_type == ScaleType::None;
         const bool is_right = part.across || is_plain || load_factors_of(line, k, depth, factors);
-        if (decodes_units()) {
-            decode_to(is_plain || kind_.unscaled ? nullptr : factors, line, k, depth, to, stride);
-            return is_right;
-        }
-        if (is_plain && !part.across) of_b_.load_numbers(line_of(part, 0, line, k), depth, values);
-        if (!is_plain && !part.across) {
+        const bool has_factors = !is_plain && !kind_.unscaled;
+        const int64_t units = decodes_units() ? depth / kUnit : 0, begin = units * kUnit, rest = depth - begin;
+        if (units > 0) decode_units_(line_of(part, 0, line, k), units, has_factors ? factors : nullptr, of_lanes_, to, stride);
+        if (rest == 0) return is_right;
+        if (!part.across && is_plain) of_b_.load_numbers(line_of(part, 0, line, k + begin), rest, values);
+        if (!part.across && !is_plain) {
             float ones[kGemmDepth / kSixteen];
             for (float& one : ones) one = 1;
-            of_b_.decode(line_of(part, 0, line, k), depth, kind_.unscaled ? ones : factors, 1.0f, values);
+            of_b_.decode(line_of(part, 0, line, k + begin), rest, has_factors ? factors + begin / kSixteen : ones, 1.0f, values);
         }
-        const bool leaves = kind_.checks_values && leaves_range(values, depth, kLastFolded + 7, kBeyondFolded);
-        store_units(kind_, values, depth, to, stride);
+        const bool leaves = kind_.checks_values && leaves_range(values, rest, kLastFolded + 7, kBeyondFolded);
+        store_units(kind_, values, rest, to + units * stride, stride);
         return is_right && !leaves;
     }
 
