@@ -2,10 +2,11 @@
 //
 //     rows of A    a pass of the contraction of all rows, decoded once, in tiles of kTileRows
 //     panel of B   the same of kPanelColumns rows, in tiles of kTileColumns, decoded while they are multiplied with all of A
-//     lanes        sixteen sums of each row of A and of B: of a group of A and a panel, or of the block if there are more passes
+//     lanes        sixteen sums of each row of A and of B: of a group of A and a panel, or of the block if there are more
+//     passes
 //
-// A panel stays in L2. A group of kGroupRows of A, a few units of it at a time, stays in L1 while the panel passes by, of which
-// each tile is loaded to L1 once for the group (gemm_tile.h).
+// A panel stays in L2. A group of kGroupRows of A, a few units of it at a time, stays in L1 while the panel passes by, of
+// which each tile is loaded to L1 once for the group (gemm_tile.h).
 //
 // The order of a sum is that of few_rows_kernels.cpp, whatever the rows and the columns of the block are, and for every
 // instruction set. Numbers are pairs of BF16 where the processor has dot products and they fit, else fp32. Scales of MX that
@@ -31,8 +32,8 @@ constexpr int64_t kPitch = kGemmDepth + kLanes;
 // The most codes of a group of A that stay in L1, in units of fp32.
 constexpr int64_t kChunkUnits = 4;
 
-// Values of B that are multiples of 2^kLastFolded and below 2^kBeyondFolded. Sums of their products with rows in range are zero
-// or normal numbers, which flushing subnormals does not change, and sums of a section do not overflow.
+// Values of B that are multiples of 2^kLastFolded and below 2^kBeyondFolded. Sums of their products with rows in range are
+// zero or normal numbers, which flushing subnormals does not change, and sums of a section do not overflow.
 constexpr int kLastFolded = -52, kBeyondFolded = 58;
 
 // Returns the factors with which codes have such values.
@@ -171,8 +172,8 @@ private:
     }
 
     // Decodes codes of some rows of an operand that is not K-major to columns of decoded_.
-    void decode_across(const OperandReader& reader, const OperandLines& lines, const int32_t* index, int64_t count, int64_t k,
-                       int64_t depth, uint8_t* extreme) {
+    void decode_across(const OperandReader& reader, const OperandLines& lines, const int32_t* index, int64_t count,
+                       int64_t k, int64_t depth, uint8_t* extreme) {
         alignas(64) float four[4][kPanelColumns] = {};
         for (int64_t l = 0; l < depth; l += 4) {
             load_across(reader, lines, index, count, k + l, least(4, depth - l), four, extreme);
@@ -182,8 +183,8 @@ private:
 
     // Calls store(i, at, depth) for each part of this pass of some rows: K-major ones row by row, else after decoding.
     template <class Store>
-    void for_each_part(const OperandReader& reader, const OperandLines& lines, const int32_t* index, int64_t count, int64_t part,
-                       uint8_t* extreme, const Store& store) {
+    void for_each_part(const OperandReader& reader, const OperandLines& lines, const int32_t* index, int64_t count,
+                       int64_t part, uint8_t* extreme, const Store& store) {
         const int64_t at_once = lines.part.across ? count : 1;
         for (int64_t row = 0; row < count; row += at_once)
             for (int64_t at = 0; at < depth_; at += part) {
@@ -215,21 +216,24 @@ private:
     // Tells whether codes go from their rows to the panel.
     bool decodes_units() const { return decode_units_ && !kind_.checks_values; }
 
-    // Stores a part of a row of B in the panel: whole units of codes as they are decoded, others by way of `values`, which has
-    // them where the row is not K-major. Returns whether it may be multiplied so.
-    bool store_column(int64_t line, int64_t k, int64_t depth, float* factors, float* values, float* to, int64_t stride) const {
+    // Stores a part of a row of B in the panel: whole units of codes as they are decoded, others by way of `values`, which
+    // has them where the row is not K-major. Returns whether it may be multiplied so.
+    bool store_column(int64_t line, int64_t k, int64_t depth, float* factors, float* values, float* to,
+                      int64_t stride) const {
         const GemmOperand& part = block_.b->part;
         const bool is_plain = part.scale_type == ScaleType::None;
         const bool is_right = part.across || is_plain || load_factors_of(line, k, depth, factors);
         const bool has_factors = !is_plain && !kind_.unscaled;
         const int64_t units = decodes_units() ? depth / kUnit : 0, begin = units * kUnit, rest = depth - begin;
-        if (units > 0) decode_units_(line_of(part, 0, line, k), units, has_factors ? factors : nullptr, of_lanes_, to, stride);
+        if (units > 0)
+            decode_units_(line_of(part, 0, line, k), units, has_factors ? factors : nullptr, of_lanes_, to, stride);
         if (rest == 0) return is_right;
         if (!part.across && is_plain) of_b_.load_numbers(line_of(part, 0, line, k + begin), rest, values);
         if (!part.across && !is_plain) {
             float ones[kGemmDepth / kSixteen];
             for (float& one : ones) one = 1;
-            of_b_.decode(line_of(part, 0, line, k + begin), rest, has_factors ? factors + begin / kSixteen : ones, 1.0f, values);
+            of_b_.decode(line_of(part, 0, line, k + begin), rest, has_factors ? factors + begin / kSixteen : ones, 1.0f,
+                         values);
         }
         const bool leaves = kind_.checks_values && leaves_range(values, rest, kLastFolded + 7, kBeyondFolded);
         store_units(kind_, values, rest, to + units * stride, stride);
@@ -244,7 +248,8 @@ private:
         const int64_t scale_bytes = part.scale_type == ScaleType::F32 ? 4 : 1;
         for (int64_t i = 0; i < count; i++)
             for (int64_t at = begin; at < end; at += 64 / scale_bytes)
-                __builtin_prefetch(part.scales + part.layout.offset(0, block_.b->first + block_.columns[column + i], at) * scale_bytes);
+                __builtin_prefetch(part.scales +
+                                   part.layout.offset(0, block_.b->first + block_.columns[column + i], at) * scale_bytes);
     }
 
     void store_columns(int64_t column, int64_t count) {
@@ -253,7 +258,8 @@ private:
         if (!b.part.across) prefetch_scales(column + count, least(kPanelColumns, block_.column_count - column - count));
         const int64_t unit = kind_.unit_floats, tile_floats = kTileColumns * units_ * unit;
         uint8_t unused[kMostRowsOfBlock];
-        if (count % kTileColumns) memset(panel_ + count / kTileColumns * tile_floats, 0, size_t(tile_floats) * sizeof(float));
+        if (count % kTileColumns)
+            memset(panel_ + count / kTileColumns * tile_floats, 0, size_t(tile_floats) * sizeof(float));
         const int64_t part = decodes_units() ? kLineCodes : kGemmDepth;
         for_each_part(of_b_, b, index, count, part, unused, [&](int64_t i, int64_t at, int64_t depth) {
             const int64_t first = (i / kTileColumns * units_ + at / kUnit) * kTileColumns, in_tile = i % kTileColumns;
@@ -292,7 +298,8 @@ private:
 
     // Multiplies a group of A with the panel, as many units at a time as stay in L1.
     void multiply_rows(int64_t first_row, int64_t end, int64_t tiles, float* lanes) {
-        const int64_t unit = kind_.unit_floats, of_section = kind_.method.sections * kLanes, chunk = kChunkUnits * kUnit / unit;
+        const int64_t unit = kind_.unit_floats, of_section = kind_.method.sections * kLanes,
+                      chunk = kChunkUnits * kUnit / unit;
         for (int64_t begin = 0; begin < units_; begin += chunk) {
             const int64_t units = least(chunk, units_ - begin);
             for (int64_t tile = 0; tile < tiles; tile++) {
@@ -407,7 +414,10 @@ void store(const float* sums, int64_t count, const Finish& finish, const void* b
 #define MXQ_TABLE(isa) MXQ_JOIN(isa, _gemm_kernels)
 
 const GemmKernels MXQ_TABLE(MXQ_ISA) = {
-    multiply, read, is_safe, store,
+    multiply,
+    read,
+    is_safe,
+    store,
 };
 
 }  // namespace mxq::cpu

@@ -7,7 +7,8 @@
 //     sums          sixteen lanes for each row of A and of B
 //
 // Sums of a section's products begin at zero, are multiplied by its factors and added to the lanes, which are in L1. Without
-// sections products are added to lanes in registers. AVX-512 loads ten vectors for 24 multiply-adds, others seven for twelve.
+// sections products are added to lanes in registers. AVX-512 loads ten vectors for 24 multiply-adds, others seven for
+// twelve.
 #pragma once
 #include <utility>
 
@@ -52,7 +53,8 @@ MXQ_HD Lanes add_products(const Lanes& a, const Lanes& b, const Lanes& sum) {
 template <Method method>
 constexpr int kVectorsOfUnit = method.packed ? kUnitVectors / 2 : kUnitVectors;
 
-// Whether a vector of A is loaded once for all rows of B: AVX2 loads three vectors a cycle, and lacks a register without sections.
+// Whether a vector of A is loaded once for all rows of B: AVX2 loads three vectors a cycle, and lacks a register without
+// sections.
 template <Method method>
 constexpr bool kLoadsOnce = kParts == 1 || (kParts == 2 && method.sections > 0);
 
@@ -109,7 +111,8 @@ MXQ_HD void store_sums(const Lanes (&sums)[rows][kTileColumns], float* to) {
         for (int c = 0; c < kTileColumns; c++) store_lanes(sums[r][c], to + (r * kTileColumns + c) * kLanes);
 }
 
-// Multiplies units of rows of A with those of kTileColumns rows of B, and adds to `lanes`: those of a row of A are neighbours.
+// Multiplies units of rows of A with those of kTileColumns rows of B, and adds to `lanes`: those of a row of A are
+// neighbours.
 template <Method method, int rows>
 void multiply_tile(const float* a, const float* b, const float* factors, int64_t units, float* lanes) {
     constexpr int unit = kVectorsOfUnit<method> * int(kLanes), sections = method.sections;

@@ -19,8 +19,8 @@ struct FactorOfLanes {
 };
 
 // Stores units of codes, `stride` floats apart. `factors`: NULL, or eight for each unit, and some more to load.
-using DecodeUnits = void (*)(const uint8_t* codes, int64_t units, const float* factors, const FactorOfLanes& of_lanes, float* to,
-                             int64_t stride);
+using DecodeUnits = void (*)(const uint8_t* codes, int64_t units, const float* factors, const FactorOfLanes& of_lanes,
+                             float* to, int64_t stride);
 
 #if defined(__AVX512F__)
 // Plain numbers of BF16, whose bits are pairs as they are.
