@@ -55,13 +55,6 @@ bool FewRows::takes(const OperandLines& a, const OperandLines& b, int64_t k) {
     return a.count <= kFewRows && !a.part.across && !b.part.across && (has_exact_factors || k > is_short);
 }
 
-// AVX-512 decodes weights in registers at more than the rate of the blocked product. Short contractions end too soon.
-int64_t FewRows::rows_of_cut(const FewRowsKernels& kernels, const OperandLines& a, const OperandLines& b, int64_t k) {
-    constexpr int64_t shortest = 512;
-    if (!kernels.cuts_rows || a.count <= kFewRows || a.part.across || b.part.across || k < shortest) return a.count;
-    return ceil_div(a.count, ceil_div(a.count, kFewRows));
-}
-
 // Rows that take several passes are prepared anew for each task, so a task has as many rows of B as there is room for, whose
 // sums stay in L2 while rows pass over a part of the contraction at a time, or once for kPassRows of them.
 int64_t FewRows::most_columns(int64_t rows) {

@@ -36,9 +36,6 @@ public:
     // Returns whether these operands are multiplied here: A has few rows, and sums of codes may be multiplied by factors.
     static bool takes(const OperandLines& a, const OperandLines& b, int64_t k);
 
-    // Returns of how many rows of A products are that together take less time than these; a.count: they are not cut.
-    static int64_t rows_of_cut(const FewRowsKernels& kernels, const OperandLines& a, const OperandLines& b, int64_t k);
-
     // Returns how many rows of B a task with so many rows takes at most.
     static int64_t most_columns(int64_t rows);
 

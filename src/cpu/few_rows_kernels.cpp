@@ -349,12 +349,6 @@ constexpr bool kPacksDots = true;
 constexpr bool kPacksDots = false;
 #endif
 
-#if defined(__AVX512F__)
-constexpr bool kCutsRows = true;
-#else
-constexpr bool kCutsRows = false;
-#endif
-
-const FewRowsKernels MXQ_TABLE(MXQ_ISA) = {kPacksDots, kCutsRows, kRegisterRows, prepare, multiply};
+const FewRowsKernels MXQ_TABLE(MXQ_ISA) = {kPacksDots, kRegisterRows, prepare, multiply};
 
 }  // namespace mxq::cpu

@@ -39,7 +39,6 @@ constexpr size_t kIntegerRoom = size_t(128) << 10;
 
 struct FewRowsKernels {
     bool packs_dots;  // whether rows of dot products are pairs of BF16
-    bool cuts_rows;   // whether more rows take less time as several products of few
     int64_t register_rows;  // with plain numbers so many rows have their sums in registers, and read all of L1 for each line
 
     // Fills pass.rows with the values of pass.row_count rows of A, in the order that products with such a B take. Sets

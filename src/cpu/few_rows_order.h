@@ -45,15 +45,16 @@ MXQ_HD Four load_four(const float* from) {
 }
 MXQ_HD void store_four(Four four, float* to) { memcpy(to, &four, sizeof four); }
 
-// Arranges every second four of 32 neighbours, which belong to four lanes: a transpose of 4 x 4.
-MXQ_HD void arrange_nibbles(const float* codes, float* to) {
-    const Four a = load_four(codes), b = load_four(codes + 8), c = load_four(codes + 16), d = load_four(codes + 24);
+// Stores the transpose of 4 x 4 numbers. A stride is that of rows.
+MXQ_HD void transpose(const float* from, int64_t stride, float* to, int64_t to_stride) {
+    const Four a = load_four(from), b = load_four(from + stride), c = load_four(from + 2 * stride),
+               d = load_four(from + 3 * stride);
     const Four ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
     const Four cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
     store_four(__builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5), to);
-    store_four(__builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7), to + 2 * kLanes);
-    store_four(__builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5), to + 4 * kLanes);
-    store_four(__builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7), to + 6 * kLanes);
+    store_four(__builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7), to + to_stride);
+    store_four(__builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5), to + 2 * to_stride);
+    store_four(__builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7), to + 3 * to_stride);
 }
 
 // Arranges eight neighbours: the odd ones before the even ones.
@@ -68,8 +69,8 @@ template <Order order>
 MXQ_HD void arrange_as(const float* unit, float* to) {
     if constexpr (order == Order::nibbles) {
         for (int64_t i = 0; i < kUnit; i += 32) {
-            arrange_nibbles(unit + i + 4, to + i / 8);
-            arrange_nibbles(unit + i, to + kLanes + i / 8);
+            transpose(unit + i + 4, 8, to + i / 8, 2 * kLanes);
+            transpose(unit + i, 8, to + kLanes + i / 8, 2 * kLanes);
         }
     } else if constexpr (order == Order::bytes) {
         for (int64_t i = 0; i < kUnit; i += 8)

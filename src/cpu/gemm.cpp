@@ -27,8 +27,8 @@
 namespace mxq::cpu {
 namespace {
 
-constexpr int64_t kBlockRows = 256, kBlockSums = kBlockRows * 8 * kPanelColumns;
-constexpr int64_t kBlockDepth = 2048;         // codes of a pass: a panel of B stays in L2
+constexpr int64_t kBlockRows = 132, kBlockSums = kBlockRows * 28 * kPanelColumns;
+constexpr int64_t kBlockDepth = 4096;         // codes of a pass: a panel of B stays in L2
 constexpr int64_t kTilesPerThread = 4;        // for an even end
 constexpr int64_t kThreadProducts = 1 << 20;  // multiply-adds that are worth waking a thread
 
@@ -75,16 +75,9 @@ bool changes_d(const GemmProblem& problem, const Product& p) {
 // Returns the products that change D. `kernels`: those for few rows, NULL where there are none.
 std::vector<Product> products_of(const GemmProblem& problem, const std::vector<Group>& groups, const FewRowsKernels* kernels) {
     std::vector<Product> products;
-    const auto add = [&](const Product& p) {
-        if (!changes_d(problem, p)) return;
-        const int64_t rows = kernels ? FewRows::rows_of_cut(*kernels, p.a, p.b, p.k) : p.a.count;
-        for (int64_t row = 0; row < p.a.count; row += rows) {
-            Product some = p;
-            some.a = p.a.some(row, std::min(rows, p.a.count - row));
-            some.d_row += row;
-            some.has_few_rows = kernels && FewRows::takes(some.a, some.b, some.k);
-            products.push_back(some);
-        }
+    const auto add = [&](Product p) {
+        p.has_few_rows = kernels && FewRows::takes(p.a, p.b, p.k);
+        if (changes_d(problem, p)) products.push_back(p);
     };
     if (problem.grouping == Grouping::None) {
         add({matrix_of(problem.a, 0), matrix_of(problem.b, 0), problem.k, 0});
@@ -127,8 +120,8 @@ int64_t count_tiles(Tiling& tiling) {
     tiling.tiles = 0;
     for (Product& p : tiling.products) {
         if (!p.has_few_rows) {
-            p.row_tiles = ceil_div(p.a.count, tiling.rows);
-            p.tile_rows = round_up(ceil_div(p.a.count, p.row_tiles), kTileRows);
+            p.row_tiles = ceil_div(p.a.count, p.b.part.across ? 2 * tiling.rows : tiling.rows);  // takes longer to decode
+            p.tile_rows = round_up(ceil_div(p.a.count, p.row_tiles), kGroupRows);
             const int64_t most = std::min(tiling.columns, kBlockSums / p.tile_rows / kPanelColumns * kPanelColumns);
             p.tile_columns = round_up(ceil_div(p.b.count, ceil_div(p.b.count, most)), kPanelColumns);
         }
@@ -146,8 +139,8 @@ Tiling cut(std::vector<Product> products, int64_t threads) {
     while (count_tiles(tiling) < enough) {
         if (tiling.columns >= tiling.rows && tiling.columns > kPanelColumns)
             tiling.columns = round_up(tiling.columns / 2, kPanelColumns);
-        else if (tiling.rows > kTileRows)
-            tiling.rows = round_up(tiling.rows / 2, kTileRows);
+        else if (tiling.rows > kGroupRows)
+            tiling.rows = round_up(tiling.rows / 2, kGroupRows);
         else
             break;
     }

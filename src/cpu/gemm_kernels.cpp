@@ -2,9 +2,11 @@
 //
 //     rows of A    a pass of the contraction of all rows, decoded once, in tiles of kTileRows
 //     panel of B   the same of kPanelColumns rows, in tiles of kTileColumns, decoded while they are multiplied with all of A
-//     lanes        sixteen sums of each row of A and of B: of a tile of A and a panel, or of the block if there are more passes
+//     lanes        sixteen sums of each row of A and of B: of a group of A and a panel, or of the block if there are more
+//     passes
 //
-// A panel stays in L2. A tile of A, a few units of it at a time, stays in L1 while the panel passes by (gemm_tile.h).
+// A panel stays in L2. A group of kGroupRows of A, a few units of it at a time, stays in L1 while the panel passes by, of
+// which each tile is loaded to L1 once for the group (gemm_tile.h).
 //
 // The order of a sum is that of few_rows_kernels.cpp, whatever the rows and the columns of the block are, and for every
 // instruction set. Numbers are pairs of BF16 where the processor has dot products and they fit, else fp32. Scales of MX that
@@ -17,6 +19,7 @@
 
 #include "cpu/gemm_repair.h"
 #include "cpu/gemm_tile.h"
+#include "cpu/gemm_units.h"
 #include "cpu/operand_reader.h"
 #include "mxq/mxq.h"
 
@@ -26,11 +29,11 @@ namespace {
 // How far apart rows are that are decoded together, so that equal columns of them are not in the same sets of L1.
 constexpr int64_t kPitch = kGemmDepth + kLanes;
 
-// The most codes of a tile of A that stay in L1, in units of fp32.
+// The most codes of a group of A that stay in L1, in units of fp32.
 constexpr int64_t kChunkUnits = 4;
 
-// Values of B that are multiples of 2^kLastFolded and below 2^kBeyondFolded. Sums of their products with rows in range are zero
-// or normal numbers, which flushing subnormals does not change, and sums of a section do not overflow.
+// Values of B that are multiples of 2^kLastFolded and below 2^kBeyondFolded. Sums of their products with rows in range are
+// zero or normal numbers, which flushing subnormals does not change, and sums of a section do not overflow.
 constexpr int kLastFolded = -52, kBeyondFolded = 58;
 
 // Returns the factors with which codes have such values.
@@ -121,16 +124,17 @@ public:
           kind_(block, way),
           of_a_(block.a->part),
           of_b_(block.b->part, 1.0f),
-          row_tiles_(ceil_div(block.row_count, kTileRows)),
+          decode_units_(decode_units_of(block.b->part, kind_.method.packed)),
+          of_lanes_(kind_.order),
+          whole_tile_(tile_of(kind_.method, kTileRows)),
+          last_tile_(tile_of(kind_.method, block.row_count % kTileRows ? block.row_count % kTileRows : kTileRows)),
+          groups_(ceil_div(block.row_count, kGroupRows)),
           pass_(kind_.method.packed ? 2 * block.depth : block.depth),
           rows_(block.memory),
-          panel_(rows_ + row_tiles_ * kTileRows * block.depth),
+          panel_(rows_ + groups_ * kGroupRows * block.depth),
           factors_(panel_ + kPanelColumns * block.depth),
           decoded_(factors_ + kPanelColumns * block.depth / 4),
-          lanes_(decoded_ + kPanelColumns * kPitch) {
-        for (int64_t s = 0; s < 2; s++)
-            for (int64_t l = 0; l < kLanes; l++) factor_of_lane_[s][l] = code_at(kind_.order, s * kUnitVectors / 2, l) / kSixteen;
-    }
+          lanes_(decoded_ + kPanelColumns * kPitch) {}
 
     void run() {
         for (at_ = 0; at_ < block_.k; at_ += pass_) {
@@ -143,28 +147,48 @@ public:
     }
 
 private:
-    // Decodes 256 codes of some rows of an operand that is not K-major to columns of decoded_.
-    void decode_across(const OperandReader& reader, const OperandLines& lines, const int32_t* index, int64_t count, int64_t k,
-                       int64_t depth, uint8_t* extreme) {
+    // Loads up to four codes of rows of an operand that is not K-major, each to 36 neighbours.
+    void load_across(const OperandReader& reader, const OperandLines& lines, const int32_t* index, int64_t count, int64_t k,
+                     int64_t depth, float (&four)[4][kPanelColumns], uint8_t* extreme) const {
+        constexpr int64_t ahead = 16;
         const int32_t first = index[0];
         const OperandLines range = lines.some(first, index[count - 1] + 1 - first);
+        const bool is_whole = range.count == count, is_plain = lines.part.scale_type == ScaleType::None;
         for (int64_t l = 0; l < depth; l++) {
+            const uint8_t* const codes = line_of(lines.part, 0, k + l, range.first);
+            __builtin_prefetch(codes + ahead * lines.part.line_bytes);
+            __builtin_prefetch(codes + ahead * lines.part.line_bytes + 64);
+            if (is_whole && is_plain) {
+                reader.load_numbers(codes, count, four[l]);
+                continue;
+            }
             int64_t i = 0;
             read_across(reader, range, k + l, extreme + first, [&](int64_t begin, const float* values, int64_t some) {
-                for (; i < count && index[i] - first < begin + some; i++)
-                    decoded_[i * kPitch + l] = values[index[i] - first - begin];
+                for (; i < count && index[i] - first < begin + some; i++) four[l][i] = values[index[i] - first - begin];
             });
+        }
+        if (!is_whole || !is_plain || !leaves_range(four[0], 4 * kPanelColumns, lowest_of(lines.part))) return;
+        for (int64_t l = 0; l < depth; l++) mark_extreme(four[l], count, lowest_of(lines.part), extreme + first);
+    }
+
+    // Decodes codes of some rows of an operand that is not K-major to columns of decoded_.
+    void decode_across(const OperandReader& reader, const OperandLines& lines, const int32_t* index, int64_t count,
+                       int64_t k, int64_t depth, uint8_t* extreme) {
+        alignas(64) float four[4][kPanelColumns] = {};
+        for (int64_t l = 0; l < depth; l += 4) {
+            load_across(reader, lines, index, count, k + l, least(4, depth - l), four, extreme);
+            for (int64_t i = 0; i < count; i += 4) transpose(&four[0][i], kPanelColumns, decoded_ + i * kPitch + l, kPitch);
         }
     }
 
-    // Calls store(i, at, depth) for each 256 codes of this pass of some rows: K-major ones row by row, else after decoding.
+    // Calls store(i, at, depth) for each part of this pass of some rows: K-major ones row by row, else after decoding.
     template <class Store>
     void for_each_part(const OperandReader& reader, const OperandLines& lines, const int32_t* index, int64_t count,
-                       uint8_t* extreme, const Store& store) {
+                       int64_t part, uint8_t* extreme, const Store& store) {
         const int64_t at_once = lines.part.across ? count : 1;
         for (int64_t row = 0; row < count; row += at_once)
-            for (int64_t at = 0; at < depth_; at += kGemmDepth) {
-                const int64_t depth = least(kGemmDepth, depth_ - at);
+            for (int64_t at = 0; at < depth_; at += part) {
+                const int64_t depth = least(part, depth_ - at);
                 if (lines.part.across) decode_across(reader, lines, index, count, at_ + at, depth, extreme);
                 for (int64_t i = row; i < row + at_once; i++) store(i, at, depth);
             }
@@ -173,7 +197,7 @@ private:
     void store_rows(int64_t row, int64_t count) {
         const OperandLines& a = *block_.a;
         const int32_t* const index = block_.rows + row;
-        for_each_part(of_a_, a, index, count, block_.extreme, [&](int64_t i, int64_t at, int64_t depth) {
+        for_each_part(of_a_, a, index, count, kGemmDepth, block_.extreme, [&](int64_t i, int64_t at, int64_t depth) {
             float* const values = decoded_ + i * kPitch;
             if (!a.part.across && of_a_.read(a.first + index[i], at_ + at, depth, values)) block_.extreme[index[i]] = 1;
             if (has_nonzero(values, depth)) block_.nonzero[index[i]] = 1;
@@ -183,91 +207,140 @@ private:
         });
     }
 
-    // Decodes a part of a K-major row of B. Returns whether its factors are safe, if that is asked.
-    bool decode_column(int64_t line, int64_t k, int64_t depth, float* factors, float* values) {
+    // Loads the factors of a part of a K-major row of B. Returns whether they are safe, if that is asked.
+    bool load_factors_of(int64_t line, int64_t k, int64_t depth, float* factors) const {
+        if (kind_.method.has_factors || !kind_.unscaled) load_sixteenths(block_.b->part, 0, line, k, depth, factors);
+        return !kind_.checks_factors || are_between(factors, ceil_div(depth, kSixteen), kind_.safe);
+    }
+
+    // Tells whether codes go from their rows to the panel.
+    bool decodes_units() const { return decode_units_ && !kind_.checks_values; }
+
+    // Stores a part of a row of B in the panel: whole units of codes as they are decoded, others by way of `values`, which
+    // has them where the row is not K-major. Returns whether it may be multiplied so.
+    bool store_column(int64_t line, int64_t k, int64_t depth, float* factors, float* values, float* to,
+                      int64_t stride) const {
+        const GemmOperand& part = block_.b->part;
+        const bool is_plain = part.scale_type == ScaleType::None;
+        const bool is_right = part.across || is_plain || load_factors_of(line, k, depth, factors);
+        const bool has_factors = !is_plain && !kind_.unscaled;
+        const int64_t units = decodes_units() ? depth / kUnit : 0, begin = units * kUnit, rest = depth - begin;
+        if (units > 0)
+            decode_units_(line_of(part, 0, line, k), units, has_factors ? factors : nullptr, of_lanes_, to, stride);
+        if (rest == 0) return is_right;
+        if (!part.across && is_plain) of_b_.load_numbers(line_of(part, 0, line, k + begin), rest, values);
+        if (!part.across && !is_plain) {
+            float ones[kGemmDepth / kSixteen];
+            for (float& one : ones) one = 1;
+            of_b_.decode(line_of(part, 0, line, k + begin), rest, has_factors ? factors + begin / kSixteen : ones, 1.0f,
+                         values);
+        }
+        const bool leaves = kind_.checks_values && leaves_range(values, rest, kLastFolded + 7, kBeyondFolded);
+        store_units(kind_, values, rest, to + units * stride, stride);
+        return is_right && !leaves;
+    }
+
+    // Prefetches the scales of K-major rows of B.
+    void prefetch_scales(int64_t column, int64_t count) const {
         const QuantizedPart& part = block_.b->part;
-        if (part.scale_type == ScaleType::None) return of_b_.load_numbers(line_of(part, 0, line, k), depth, values), true;
-        const int64_t count = ceil_div(depth, kSixteen);
-        float ones[kGemmDepth / kSixteen];
-        for (int64_t i = 0; kind_.unscaled && i < count; i++) ones[i] = 1;
-        if (kind_.method.has_factors || !kind_.unscaled) load_sixteenths(part, 0, line, k, depth, factors);
-        of_b_.decode(line_of(part, 0, line, k), depth, kind_.unscaled ? ones : factors, 1.0f, values);
-        return !kind_.checks_factors || are_between(factors, count, kind_.safe);
+        if (part.scale_type == ScaleType::None) return;
+        const int64_t begin = at_ >> block_shift(part.layout), end = (at_ + depth_) >> block_shift(part.layout);
+        const int64_t scale_bytes = part.scale_type == ScaleType::F32 ? 4 : 1;
+        for (int64_t i = 0; i < count; i++)
+            for (int64_t at = begin; at < end; at += 64 / scale_bytes)
+                __builtin_prefetch(part.scales +
+                                   part.layout.offset(0, block_.b->first + block_.columns[column + i], at) * scale_bytes);
     }
 
     void store_columns(int64_t column, int64_t count) {
         const OperandLines& b = *block_.b;
         const int32_t* const index = block_.columns + column;
-        const int64_t tile_floats = kTileColumns * units_ * kind_.unit_floats, sections = kind_.method.sections;
+        if (!b.part.across) prefetch_scales(column + count, least(kPanelColumns, block_.column_count - column - count));
+        const int64_t unit = kind_.unit_floats, tile_floats = kTileColumns * units_ * unit;
         uint8_t unused[kMostRowsOfBlock];
-        if (count % kTileColumns) memset(panel_ + count / kTileColumns * tile_floats, 0, size_t(tile_floats) * sizeof(float));
-        for_each_part(of_b_, b, index, count, unused, [&](int64_t i, int64_t at, int64_t depth) {
-            float* const values = decoded_ + i * kPitch;
-            float factors[kGemmDepth / kSixteen] = {};
-            bool is_right = b.part.across || decode_column(b.first + index[i], at_ + at, depth, factors, values);
-            if (kind_.checks_values) is_right &= !leaves_range(values, depth, kLastFolded + 7, kBeyondFolded);
-            if (!is_right) block_.again[index[i]] = 1;
+        if (count % kTileColumns)
+            memset(panel_ + count / kTileColumns * tile_floats, 0, size_t(tile_floats) * sizeof(float));
+        const int64_t part = decodes_units() ? kLineCodes : kGemmDepth;
+        for_each_part(of_b_, b, index, count, part, unused, [&](int64_t i, int64_t at, int64_t depth) {
             const int64_t first = (i / kTileColumns * units_ + at / kUnit) * kTileColumns, in_tile = i % kTileColumns;
-            store_units(kind_, values, depth, panel_ + (first + in_tile) * kind_.unit_floats, kTileColumns * kind_.unit_floats);
-            if (kind_.method.has_factors) store_factors(factors, depth, factors_ + (first * sections + in_tile) * kLanes);
+            float factors[kLineSixteens + kLanes] = {};
+            if (!store_column(b.first + index[i], at_ + at, depth, factors, decoded_ + i * kPitch,
+                              panel_ + (first + in_tile) * unit, kTileColumns * unit))
+                block_.again[index[i]] = 1;
+            if (kind_.method.has_factors)
+                store_lane_factors(factors, ceil_div(depth, kUnit), kind_.method.sections, of_lanes_,
+                                   factors_ + (first * kind_.method.sections + in_tile) * kLanes, kTileColumns * kLanes);
         });
         for (int64_t i = 0; i < count; i++)
             line_factor_[i] = b.part.across ? global_scale(b.part, 0) : factor_of_sums(b.part, b.first + index[i]);
     }
 
-    // Stores the factors of each lane, from those of every sixteen codes.
-    void store_factors(const float* factors, int64_t depth, float* to) const {
-        for (int64_t i = 0; i < depth; i += kUnit)
-            for (int s = 0; s < kind_.method.sections; s++, to += kTileColumns * kLanes)
-                for (int64_t l = 0; l < kLanes; l++) to[l] = factors[i / kSixteen + factor_of_lane_[s][l]];
-    }
+    // Returns how many rows the tile of A has that begins with a row.
+    int64_t rows_of_tile(int64_t row) const { return least(kTileRows, block_.row_count - row); }
 
     void multiply_panel(int64_t column, int64_t count) {
+        constexpr int64_t group_lanes = kGroupRows * kPanelColumns * kLanes;
         store_columns(column, count);
         const bool is_whole = pass_ >= block_.k;
-        const int64_t tile_lanes = kTileRows * kPanelColumns * kLanes;
-        for (int64_t tile = 0; tile < row_tiles_; tile++) {
-            float* const lanes = lanes_ + (is_whole ? 0 : (column / kPanelColumns * row_tiles_ + tile) * tile_lanes);
-            const int64_t rows = least(kTileRows, block_.row_count - tile * kTileRows);
-            if (at_ == 0) memset(lanes, 0, size_t(tile_lanes) * sizeof(float));
-            multiply_rows(rows_ + tile * kTileRows * units_ * kind_.unit_floats, rows, ceil_div(count, kTileColumns), lanes);
-            if (at_ + depth_ == block_.k) finish(tile, rows, column, count, lanes);
+        for (int64_t group = 0; group < groups_; group++) {
+            float* const lanes = lanes_ + (is_whole ? 0 : (column / kPanelColumns * groups_ + group) * group_lanes);
+            const int64_t row = group * kGroupRows, end = least(row + kGroupRows, block_.row_count);
+            multiply_rows(row, end, ceil_div(count, kTileColumns), lanes);
+            for (int64_t i = row; at_ + depth_ == block_.k && i < end; i += kTileRows)
+                finish(i, column, count, lanes + (i - row) * kPanelColumns * kLanes);
         }
     }
 
-    // Multiplies a tile of A with the panel, as many units at a time as stay in L1.
-    void multiply_rows(const float* a, int64_t rows, int64_t tiles, float* lanes) {
-        const MultiplyTile multiply = tile_of(kind_.method, rows);
-        const int64_t chunk = kind_.method.packed ? 2 * kChunkUnits : kChunkUnits, unit = kind_.unit_floats;
+    // Returns where units of a tile of A are that has so many rows.
+    const float* units_of_tile(int64_t row, int64_t rows, int64_t unit) const {
+        return rows_ + (row * units_ + unit * rows) * kind_.unit_floats;
+    }
+
+    // Multiplies a group of A with the panel, as many units at a time as stay in L1.
+    void multiply_rows(int64_t first_row, int64_t end, int64_t tiles, float* lanes) {
+        const int64_t unit = kind_.unit_floats, of_section = kind_.method.sections * kLanes,
+                      chunk = kChunkUnits * kUnit / unit;
         for (int64_t begin = 0; begin < units_; begin += chunk) {
             const int64_t units = least(chunk, units_ - begin);
             for (int64_t tile = 0; tile < tiles; tile++) {
                 const int64_t first = (tile * units_ + begin) * kTileColumns;
-                multiply(a + begin * rows * unit, panel_ + first * unit, factors_ + first * kind_.method.sections * kLanes, units,
-                         lanes + tile * rows * kTileColumns * kLanes);
+                for (int64_t row = first_row; row < end; row += kTileRows) {
+                    const int64_t rows = rows_of_tile(row);
+                    float* const to = lanes + ((row - first_row) * kPanelColumns + tile * rows * kTileColumns) * kLanes;
+                    if (at_ + begin == 0) memset(to, 0, size_t(rows * kTileColumns * kLanes) * sizeof(float));
+                    (rows == kTileRows ? whole_tile_ : last_tile_)(units_of_tile(row, rows, begin), panel_ + first * unit,
+                                                                   factors_ + first * of_section, units, to);
+                }
             }
         }
     }
 
-    void finish(int64_t tile, int64_t rows, int64_t column, int64_t count, const float* lanes) {
-        for (int64_t r = 0; r < rows; r++) {
-            float* const to = block_.sums + block_.rows[tile * kTileRows + r] * block_.stride;
-            for (int64_t i = 0; i < count; i++) {
-                const float* const from = lanes + ((i / kTileColumns * rows + r) * kTileColumns + i % kTileColumns) * kLanes;
-                Lanes parts[kParts];
-                for (int64_t part = 0; part < kParts; part++) parts[part] = load_lanes(from + part * kWidth);
-                to[block_.columns[column + i]] = multiply_rn(sum_of_lanes(parts), line_factor_[i]);
+    void finish(int64_t row, int64_t column, int64_t count, const float* lanes) {
+        const int64_t rows = rows_of_tile(row);
+        const int32_t* const index = block_.columns + column;
+        const bool is_whole = index[count - 1] - index[0] == count - 1;
+        for (int64_t begin = 0; begin < count; begin += kTileColumns)
+            for (int64_t r = 0; r < rows; r++, lanes += kTileColumns * kLanes) {
+                float* const to = block_.sums + block_.rows[row + r] * block_.stride;
+                float sums[kTileColumns];
+                sum_lanes(lanes, sums);
+                for (int64_t i = 0; i < kTileColumns; i++) sums[i] = multiply_rn(sums[i], line_factor_[begin + i]);
+                if (is_whole && begin + kTileColumns <= count)
+                    memcpy(to + index[begin], sums, sizeof sums);
+                else
+                    for (int64_t i = begin; i < least(begin + kTileColumns, count); i++) to[index[i]] = sums[i - begin];
             }
-        }
     }
 
     const GemmBlock& block_;
     const Kind kind_;
     const OperandReader of_a_, of_b_;
-    const int64_t row_tiles_, pass_;  // codes of a pass
+    const DecodeUnits decode_units_;
+    const FactorOfLanes of_lanes_;
+    const MultiplyTile whole_tile_, last_tile_;
+    const int64_t groups_, pass_;  // codes of a pass
     float *const rows_, *const panel_, *const factors_, *const decoded_, *const lanes_;
     int64_t at_ = 0, depth_ = 0, units_ = 0;  // of this pass
-    int64_t factor_of_lane_[2][kLanes];       // of a section: which factor of a unit
     float line_factor_[kPanelColumns];        // what sums are multiplied by
 };
 
@@ -341,7 +414,10 @@ void store(const float* sums, int64_t count, const Finish& finish, const void* b
 #define MXQ_TABLE(isa) MXQ_JOIN(isa, _gemm_kernels)
 
 const GemmKernels MXQ_TABLE(MXQ_ISA) = {
-    multiply, read, is_safe, store,
+    multiply,
+    read,
+    is_safe,
+    store,
 };
 
 }  // namespace mxq::cpu

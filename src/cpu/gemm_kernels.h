@@ -68,8 +68,9 @@ struct GemmKernels {
     void (*store)(const float* sums, int64_t count, const Finish& finish, const void* bias, void* d);
 };
 
-// Rows of A and of B that a register tile has, and rows of B that are decoded before A is multiplied with them.
-constexpr int64_t kTileRows = 4, kTileColumns = 3, kPanelColumns = 12 * kTileColumns;
+// Rows of A that are multiplied with rows of B in L1, and rows of B that are decoded before A is multiplied with them: whole
+// register tiles for every instruction set.
+constexpr int64_t kGroupRows = 12, kPanelColumns = 36;
 
 // The most rows of A, and of B, of a block.
 constexpr int64_t kMostRowsOfBlock = 1024;
@@ -77,9 +78,9 @@ constexpr int64_t kMostRowsOfBlock = 1024;
 // Returns how many floats of memory a block takes at most.
 constexpr MXQ_HD int64_t floats_of_block(int64_t rows, int64_t columns, int64_t k, int64_t depth) {
     constexpr int64_t lanes = 16;
-    const int64_t all_rows = (rows + kTileRows - 1) / kTileRows * kTileRows;
+    const int64_t all_rows = (rows + kGroupRows - 1) / kGroupRows * kGroupRows;
     const int64_t all_columns = (columns + kPanelColumns - 1) / kPanelColumns * kPanelColumns;
-    const int64_t of_lanes = k > depth ? all_rows * all_columns * lanes : kTileRows * kPanelColumns * lanes;
+    const int64_t of_lanes = k > depth ? all_rows * all_columns * lanes : kGroupRows * kPanelColumns * lanes;
     return (all_rows + kPanelColumns) * depth + kPanelColumns * (depth / 4 + kGemmDepth + lanes) + of_lanes;
 }
 

@@ -6,10 +6,13 @@
 //     factors       sixteen for each section of a unit of each row of B
 //     sums          sixteen lanes for each row of A and of B
 //
-// Sums of a section's products begin at zero, are multiplied by its factors and added to the lanes. Without sections
-// products are added to the lanes. Three vectors of B are held for the rows of A: seven loads for twelve multiply-adds. With
-// AVX-512 lanes stay in registers, too; else they are in L1.
+// Sums of a section's products begin at zero, are multiplied by its factors and added to the lanes, which are in L1. Without
+// sections products are added to lanes in registers. AVX-512 loads ten vectors for 24 multiply-adds, others seven for
+// twelve.
 #pragma once
+#include <utility>
+
+#include "cpu/gemm_kernels.h"
 #include "cpu/lanes.h"
 
 namespace mxq::cpu {
@@ -20,11 +23,14 @@ constexpr bool kHasDots = true;
 #else
 constexpr bool kHasDots = false;
 #endif
+
+// Rows of A and of B of a register tile.
 #if defined(__AVX512F__)
-constexpr bool kHoldsSums = true;
+constexpr int64_t kTileRows = 6, kTileColumns = 4;
 #else
-constexpr bool kHoldsSums = false;
+constexpr int64_t kTileRows = 4, kTileColumns = 3;
 #endif
+static_assert(kGroupRows % kTileRows == 0 && kPanelColumns % kTileColumns == 0);
 
 // How the products of a tile are made.
 struct Method {
@@ -47,6 +53,11 @@ MXQ_HD Lanes add_products(const Lanes& a, const Lanes& b, const Lanes& sum) {
 template <Method method>
 constexpr int kVectorsOfUnit = method.packed ? kUnitVectors / 2 : kUnitVectors;
 
+// Whether a vector of A is loaded once for all rows of B: AVX2 loads three vectors a cycle, and lacks a register without
+// sections.
+template <Method method>
+constexpr bool kLoadsOnce = kParts == 1 || (kParts == 2 && method.sections > 0);
+
 // Adds the products of a section, or of a unit without sections, to sums.
 template <Method method, int rows>
 MXQ_HD void multiply_section(const float* a, const float* b, Lanes (&sums)[rows][kTileColumns]) {
@@ -54,12 +65,13 @@ MXQ_HD void multiply_section(const float* a, const float* b, Lanes (&sums)[rows]
 #pragma GCC unroll 8
     for (int v = 0; v < count; v++) {
         Lanes held[kTileColumns];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int c = 0; c < kTileColumns; c++) held[c] = load_lanes(b + (c * vectors + v) * kLanes);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int r = 0; r < rows; r++) {
-            const Lanes row = load_lanes(a + (r * vectors + v) * kLanes);
-#pragma GCC unroll 4
+            Lanes row = load_lanes(a + (r * vectors + v) * kLanes);
+            if constexpr (kLoadsOnce<method>) row = in_register(row);
+#pragma GCC unroll 8
             for (int c = 0; c < kTileColumns; c++) sums[r][c] = add_products<method>(row, held[c], sums[r][c]);
         }
     }
@@ -77,33 +89,34 @@ MXQ_HD void reload(float*& stored) { asm("" : "+r"(stored)); }
 
 template <int rows>
 MXQ_HD void clear(Lanes (&sums)[rows][kTileColumns]) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int c = 0; c < kTileColumns; c++) sums[r][c] = no_lanes();
 }
 
 template <int rows>
 MXQ_HD void load_sums(const float* from, Lanes (&sums)[rows][kTileColumns]) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int c = 0; c < kTileColumns; c++) sums[r][c] = load_lanes(from + (r * kTileColumns + c) * kLanes);
 }
 
 template <int rows>
 MXQ_HD void store_sums(const Lanes (&sums)[rows][kTileColumns], float* to) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int c = 0; c < kTileColumns; c++) store_lanes(sums[r][c], to + (r * kTileColumns + c) * kLanes);
 }
 
-// Multiplies units of rows of A with those of kTileColumns rows of B, and adds to `lanes`: those of a row of A are neighbours.
+// Multiplies units of rows of A with those of kTileColumns rows of B, and adds to `lanes`: those of a row of A are
+// neighbours.
 template <Method method, int rows>
 void multiply_tile(const float* a, const float* b, const float* factors, int64_t units, float* lanes) {
     constexpr int unit = kVectorsOfUnit<method> * int(kLanes), sections = method.sections;
-    constexpr bool holds = kHoldsSums || sections == 0;
+    constexpr bool holds = sections == 0;
     for (int64_t part = 0; part < kParts; part++, a += kWidth, b += kWidth, factors += kWidth, lanes += kWidth) {
         Lanes sums[rows][kTileColumns];
         if constexpr (holds) load_sums(lanes, sums);
@@ -117,9 +130,9 @@ void multiply_tile(const float* a, const float* b, const float* factors, int64_t
                 clear(runs);
                 if constexpr (!holds) reload(stored);
                 multiply_section<method>(of_a + s * unit / sections, of_b + s * unit / sections, runs);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
                 for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
+#pragma GCC unroll 8
                     for (int c = 0; c < kTileColumns; c++) {
                         float* const at = stored + (r * kTileColumns + c) * kLanes;
                         const float* const factor = of_section + c * kLanes;
@@ -134,15 +147,39 @@ void multiply_tile(const float* a, const float* b, const float* factors, int64_t
     }
 }
 
+// Sets the sums of all lanes of each row of B, as sum_of_lanes() adds them.
+MXQ_HD void sum_lanes(const float* lanes, float (&sums)[kTileColumns]) {
+#if defined(__AVX512F__)
+    __m512 two[2];
+    for (int i = 0; i < 2; i++) {
+        const __m512 a = load_lanes(lanes + 2 * i * kLanes).all, b = load_lanes(lanes + (2 * i + 1) * kLanes).all;
+        two[i] = _mm512_add_ps(_mm512_maskz_shuffle_f32x4(kAll, a, b, 0x44), _mm512_maskz_shuffle_f32x4(kAll, a, b, 0xEE));
+    }
+    __m512 four = _mm512_add_ps(_mm512_maskz_shuffle_f32x4(kAll, two[0], two[1], 0x88),
+                                _mm512_maskz_shuffle_f32x4(kAll, two[0], two[1], 0xDD));
+    four = _mm512_add_ps(four, _mm512_maskz_permute_ps(kAll, four, 0x4E));
+    four = _mm512_add_ps(four, _mm512_maskz_permute_ps(kAll, four, 0xB1));
+    store_four(__builtin_shufflevector(four, four, 0, 4, 8, 12), sums);
+#else
+    for (int64_t c = 0; c < kTileColumns; c++, lanes += kLanes) {
+        Lanes parts[kParts];
+        for (int64_t part = 0; part < kParts; part++) parts[part] = load_lanes(lanes + part * kWidth);
+        sums[c] = sum_of_lanes(parts);
+    }
+#endif
+}
+
 using MultiplyTile = decltype(&multiply_tile<Method{}, 1>);
+
+template <Method method, int... index>
+MultiplyTile tile_of_rows(int64_t rows, std::integer_sequence<int, index...>) {
+    static constexpr MultiplyTile of_rows[] = {multiply_tile<method, index + 1>...};
+    return of_rows[rows - 1];
+}
 
 template <Method method>
 MultiplyTile tile_of_rows(int64_t rows) {
-    static_assert(kTileRows == 4);
-    return rows == 1   ? multiply_tile<method, 1>
-           : rows == 2 ? multiply_tile<method, 2>
-           : rows == 3 ? multiply_tile<method, 3>
-                       : multiply_tile<method, 4>;
+    return tile_of_rows<method>(rows, std::make_integer_sequence<int, kTileRows>());
 }
 
 template <bool packed, bool exact>

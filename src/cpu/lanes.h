@@ -69,6 +69,7 @@ MXQ_HD Lanes no_lanes() { return {Four{}}; }
 MXQ_HD Lanes load_lanes(const float* from) { return {load_four(from)}; }
 MXQ_HD void store_lanes(const Lanes& lanes, float* to) { store_four(lanes.all, to); }
 MXQ_HD Lanes plus(const Lanes& a, const Lanes& b) { return {a.all + b.all}; }
+MXQ_HD Lanes in_register(Lanes lanes) { return lanes; }
 MXQ_HD Lanes multiply_add(const Lanes& a, const Lanes& b, const Lanes& sum) {
     Lanes result;
     for (int i = 0; i < 4; i++) result.all[i] = fused_multiply_add(a.all[i], b.all[i], sum.all[i]);

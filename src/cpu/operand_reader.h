@@ -151,8 +151,9 @@ template <class Take>
 bool read_across(const OperandReader& reader, const OperandLines& lines, int64_t k, uint8_t* extreme, const Take& take) {
     alignas(64) float values[kGemmDepth];
     const int64_t end = lines.first + lines.count;
+    const int64_t begin = reader.part.scale_type == ScaleType::None ? lines.first : lines.first / kSixteen * kSixteen;
     bool any = false;
-    for (int64_t at = lines.first / kSixteen * kSixteen; at < end; at += kGemmDepth) {
+    for (int64_t at = begin; at < end; at += kGemmDepth) {
         const int64_t count = end - at < kGemmDepth ? end - at : kGemmDepth;
         const int64_t before = at < lines.first ? lines.first - at : 0, first = at + before - lines.first;
         const bool leaves = reader.read(k, at, count, values);
