@@ -21,9 +21,53 @@ bool writes_nothing(const Problem& problem) {
 bool writes_nothing(const GemmProblem& p) { return p.d.matrices * p.d.rows * p.d.cols == 0; }
 bool writes_nothing(const CombineProblem& p) { return p.out.rows * p.out.cols == 0; }
 
-// Calls each(verb, what, tensors, validate) for every step, where validate(check) returns its problem.
+RoutedProductProblem first_routed(const Context& context, const Layer& l, Check check) {
+    return validate_routed_product(context, &l.first_product, &l.activation, &l.routing,
+                                   {&l.rows, &l.gate_up, &l.hidden, &l.activated}, check);
+}
+
+RoutedProductProblem second_routed(const Context& context, const Layer& l, Check check) {
+    return validate_routed_product(context, &l.second_product, nullptr, &l.routing,
+                                   {&l.activated, &l.down, &l.products, nullptr}, check);
+}
+
+// Which steps are one launch for several verbs.
+struct Fused {
+    bool first = false;   // route, the first product and the activation
+    bool second = false;  // the second product reads ids, so that it starts early
+    std::string reason;   // why not
+};
+
+// Returns why a problem of a routed product is not taken; empty: it is taken.
+std::string reason_to_decline(const Verb<RoutedProductProblem>& verb, const Context& context,
+                              const RoutedProductProblem& problem) {
+    const auto choice = ask(verb, context, problem, {});
+    return choice.implementation ? "" : text_of(choice.declined());
+}
+
+// Returns whether MXQ_IMPL names the implementation of a verb that would be fused.
+bool names_steps(const Context& context) {
+    for (const char* verb : {verbs::route.name, verbs::grouped_gemm.name, verbs::activate.name, verbs::combine.name})
+        if (!wanted(context, verb, {}).name.empty()) return true;
+    return false;
+}
+
+// Single verbs say what is wrong with wrong arguments.
+Fused fuse(const Context& context, const Layer& l) try {
+    Fused fused;
+    if (context.is_cpu() || l.quantizes() || names_steps(context)) return fused;
+    fused.reason = reason_to_decline(verbs::activated_product, context, first_routed(context, l, Check::Query));
+    fused.first = fused.reason.empty();
+    fused.second = fused.first &&
+                   reason_to_decline(verbs::routed_product, context, second_routed(context, l, Check::Query)).empty();
+    return fused;
+} catch (const Error&) {
+    return {};
+}
+
+// Calls each(verb, what, tensors, validate) for every step up to the activation, where validate(check) returns its problem.
 template <class Each>
-void for_each_step(const Context& context, const Layer& l, const Each& each) {
+void for_each_first_step(const Context& context, const Layer& l, const Each& each) {
     if (l.routes())
         each(verbs::route, "the routing", Tensors{},
              [&](Check check) { return validate_route(context, nullptr, &l.routing, check); });
@@ -36,13 +80,33 @@ void for_each_step(const Context& context, const Layer& l, const Each& each) {
     });
     each(verbs::activate, "the first product", Tensors{&l.hidden, &l.activated},
          [&](Check check) { return validate_activate(context, &l.activation, &l.hidden, &l.activated, check); });
-    each(verbs::grouped_gemm, "the activation (a) by down (b)", Tensors{&l.activated, &l.down, &l.products},
-         [&](Check check) {
-             return validate_grouped_gemm(context, &l.second_product, &l.activated, &l.down, &l.products, check);
-         });
-    each(verbs::combine, "the second product", Tensors{&l.products, &l.out, l.residual()}, [&](Check check) {
+}
+
+// Calls it for every step. Fused ones have the name of the product or the sum in them.
+template <class Each>
+void for_each_step(const Context& context, const Layer& l, const Fused& fused, const Each& each) {
+    if (fused.first)
+        each(verbs::activated_product, "rows of x (a) by gate_up (b)", Tensors{&l.rows, &l.gate_up, &l.activated},
+             [&](Check check) { return first_routed(context, l, check); });
+    else
+        for_each_first_step(context, l, each);
+    const char* const second = "the activation (a) by down (b)";
+    const Tensors of_second{&l.activated, &l.down, &l.products};
+    if (fused.second)
+        each(verbs::routed_product, second, of_second, [&](Check check) { return second_routed(context, l, check); });
+    else
+        each(verbs::grouped_gemm, second, of_second, [&](Check check) {
+            return validate_grouped_gemm(context, &l.second_product, &l.activated, &l.down, &l.products, check);
+        });
+    const auto combine = [&](Check check) {
         return validate_combine(context, nullptr, &l.weighted, &l.products, l.residual(), &l.out, check);
-    });
+    };
+    const Tensors of_combine{&l.products, &l.out, l.residual()};
+    if (fused.second && l.routes())
+        each(verbs::routed_combine, "the second product", of_combine,
+             [&](Check check) { return RoutedCombineProblem{combine(check), l.ids()}; });
+    else
+        each(verbs::combine, "the second product", of_combine, combine);
 }
 
 // Runs body, and says in a failure which step failed.
@@ -60,9 +124,10 @@ void append(std::string& text, const char* separator, const std::string& more) {
 }
 
 // Returns the plan of all steps, whose workspace follows the memory between the steps.
-mxq_plan_s plan_of_steps(const Context& context, const Layer& layer) {
+mxq_plan_s plan_of_steps(const Context& context, const Layer& layer, const Fused& fused) {
     mxq_plan_s all;
-    for_each_step(context, layer, [&](const auto& verb, const char* what, const Tensors& tensors, const auto& validate) {
+    all.reason = fused.reason;
+    for_each_step(context, layer, fused, [&](const auto& verb, const char* what, const Tensors& tensors, const auto& validate) {
         name_step(verb.name, what, [&] {
             const mxq_plan_s one = plan_of(verb, {context, "", tensors}, validate(Check::Query));
             append(all.implementation, ", ", one.implementation);
@@ -86,15 +151,15 @@ void require_weights(const Context& context, const GemmProblem& p) {
 }
 
 // Refuses missing and overlapping buffers and wrong numbers of all steps, before the first writes anything.
-void validate_steps(const Context& context, const Layer& layer) {
-    for_each_step(context, layer, [&](const auto& verb, const char* what, const Tensors&, const auto& validate) {
+void validate_steps(const Context& context, const Layer& layer, const Fused& fused) {
+    for_each_step(context, layer, fused, [&](const auto& verb, const char* what, const Tensors&, const auto& validate) {
         name_step(verb.name, what, [&] { require_weights(context, validate(Check::Prepare)); });
     });
 }
 
-void run_steps(const Context& context, const Layer& layer, const Workspace& workspace, void* stream) {
+void run_steps(const Context& context, const Layer& layer, const Fused& fused, const Workspace& workspace, void* stream) {
     bool follows = false;
-    for_each_step(context, layer, [&](const auto& verb, const char* what, const Tensors& tensors, const auto& validate) {
+    for_each_step(context, layer, fused, [&](const auto& verb, const char* what, const Tensors& tensors, const auto& validate) {
         name_step(verb.name, what, [&] {
             const auto problem = validate(Check::Execute);
             run_verb(verb, {context, "", tensors, follows}, problem, writes_nothing(problem), workspace, stream);
@@ -104,15 +169,16 @@ void run_steps(const Context& context, const Layer& layer, const Workspace& work
 }
 
 void run_layer(const Context& context, Layer& layer, const Workspace& given, void* stream) {
-    const mxq_plan_s steps = plan_of_steps(context, layer);
+    const Fused fused = fuse(context, layer);
+    const mxq_plan_s steps = plan_of_steps(context, layer, fused);
     check_workspace(workspace_bytes_of(context, layer, steps), given.memory, given.bytes);
     const HostMemory host(context.is_cpu() ? layer.bytes() : 0);
     layer.place(context.is_cpu() ? host.get() : given.memory);
-    validate_steps(context, layer);
+    validate_steps(context, layer, fused);
     const uint64_t used = context.is_cpu() ? 0 : layer.bytes();
     const uint64_t left = context.is_cpu() ? 0 : steps.workspace_bytes;
     void* const memory = left == 0 ? nullptr : static_cast<uint8_t*>(given.memory) + used;
-    run_steps(context, layer, {memory, left}, stream);
+    run_steps(context, layer, fused, {memory, left}, stream);
 }
 
 }  // namespace
@@ -134,7 +200,7 @@ mxq_status mxq_expert_layer_query(mxq_context* context, const mxq_expert_layer_o
     return guard("mxq_expert_layer_query", [&] {
         validate_call(context, nullptr);
         const Layer layer({options, x, routing, gate_up, down, out});
-        mxq_plan_s steps = plan_of_steps(*context, layer);
+        mxq_plan_s steps = plan_of_steps(*context, layer, fuse(*context, layer));
         steps.workspace_bytes = workspace_bytes_of(*context, layer, steps);
         if (plan) *plan = new mxq_plan_s(steps);
     });

@@ -31,6 +31,7 @@ public:
 
     bool routes() const { return !routing.is_computed; }
     bool quantizes() const { return options.row_format != 0; }
+    ChoiceIds ids() const { return {routing.ids.pointer, routing.id_type, routing.first, routing.local_experts()}; }
     const mxq_tensor* residual() const { return options.has_residual ? &options.residual : nullptr; }
 
     mxq_tensor_s rows;       // of x by index

@@ -4,6 +4,7 @@
 #include "core/context.h"
 #include "core/options.h"
 #include "core/layer_gradients.h"
+#include "core/routed_problem.h"
 
 namespace mxq {
 
@@ -32,6 +33,14 @@ GemmProblem validate_grouped_gemm(const Context& context, const mxq_gemm_options
 
 RouteProblem validate_route(const Context& context, const mxq_quantize_options* options, const mxq_routing* routing,
                             Check check);
+
+// The tensors of a product of an expert layer. `activated` is NULL where its D is not activated; otherwise D is not written.
+struct RoutedProductTensors {
+    const mxq_tensor *a, *b, *d, *activated;
+};
+RoutedProductProblem validate_routed_product(const Context& context, const mxq_gemm_options* product,
+                                             const mxq_activate_options* activation, const mxq_routing* routing,
+                                             const RoutedProductTensors& tensors, Check check);
 
 CombineProblem validate_combine(const Context& context, const mxq_quantize_options* options, const mxq_routing* routing,
                                 const mxq_tensor* in, const mxq_tensor* residual, const mxq_tensor* out, Check check);

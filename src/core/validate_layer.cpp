@@ -117,6 +117,21 @@ RouteProblem validate_route(const Context& context, const mxq_quantize_options* 
             .dropped = static_cast<int32_t*>(routing.dropped.pointer)};
 }
 
+RoutedProductProblem validate_routed_product(const Context& context, const mxq_gemm_options* product,
+                                             const mxq_activate_options* activation, const mxq_routing* given,
+                                             const RoutedProductTensors& tensors, Check check) {
+    RoutedProductProblem p{};
+    p.computed = require_routing(given).is_computed;
+    if (!p.computed) p.route = validate_route(context, nullptr, given, check);
+    p.product = validate_grouped_gemm(context, product, tensors.a, tensors.b, tensors.d, check);
+    p.activates = tensors.activated;
+    if (!p.activates) return p;
+    const ActivateProblem activated = validate_activate(context, activation, tensors.d, tensors.activated, check);
+    p.from = activated.quantize.source.activated;
+    p.out = activated.out;
+    return p;
+}
+
 CombineProblem validate_combine(const Context& context, const mxq_quantize_options* options, const mxq_routing* given,
                                 const mxq_tensor* in_tensor, const mxq_tensor* residual_tensor, const mxq_tensor* out_tensor,
                                 Check check) {

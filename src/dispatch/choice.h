@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/context.h"
+#include "core/routed_problem.h"
 #include "dispatch/explain.h"
 #include "dispatch/gathered.h"
 #include "dispatch/implementation.h"
@@ -38,6 +39,9 @@ extern const Verb<RouteProblem> route;
 extern const Verb<CombineProblem> combine;
 extern const Verb<CombineBackwardProblem> combine_backward;
 extern const Verb<ActivateProblem> activate, activate_backward;
+// Steps of mxq_expert_layer alone: the first product with the routing and the activation, the second, and the sum.
+extern const Verb<RoutedProductProblem> activated_product, routed_product;
+extern const Verb<RoutedCombineProblem> routed_combine;
 }  // namespace verbs
 
 // Copies rows by index on the context's device.

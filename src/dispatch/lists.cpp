@@ -8,6 +8,7 @@
 #include "cpu/implementations.h"
 #include "cuda/backend.h"
 #include "cuda/implementations.h"
+#include "cuda/routed_implementations.h"
 #include "cuda/widen/pays_to_widen.h"
 #include "dispatch/choice.h"
 
@@ -421,6 +422,12 @@ const ActivateImplementation* const activate_backward_list[] = {
     &cpu::activate_backward,
 };
 
+// Steps of mxq_expert_layer: the first product, with the routing and the activation, and the second one. Where none takes it,
+// single verbs do.
+const RoutedProductImplementation* const activated_product_list[] = {&cuda::mma_bf16_rows_activate};
+const RoutedProductImplementation* const routed_product_list[] = {&cuda::mma_bf16_rows_routed};
+const RoutedCombineImplementation* const routed_combine_list[] = {&cuda::combine_choices};
+
 template <class Problem, size_t count>
 constexpr Verb<Problem> as_verb(const char* name, const Implementation<Problem>* const (&list)[count],
                                 const Implementation<Problem>* (*preferred)(const Context&, const Problem&) = nullptr) {
@@ -447,6 +454,9 @@ constinit const Verb<CombineProblem> combine = as_verb("combine", combine_list);
 constinit const Verb<CombineBackwardProblem> combine_backward = as_verb("combine_backward", combine_backward_list);
 constinit const Verb<ActivateProblem> activate = as_verb("activate", activate_list);
 constinit const Verb<ActivateProblem> activate_backward = as_verb("activate_backward", activate_backward_list);
+constinit const Verb<RoutedProductProblem> activated_product = as_verb("grouped_gemm", activated_product_list);
+constinit const Verb<RoutedProductProblem> routed_product = as_verb("grouped_gemm", routed_product_list);
+constinit const Verb<RoutedCombineProblem> routed_combine = as_verb("combine", routed_combine_list);
 }  // namespace verbs
 
 namespace {
@@ -480,10 +490,14 @@ void gather_rows(const Context& context, const GatherProblem& problem, const Lau
 
 void load_implementations(const Context& context) {
     if (context.is_cuda()) cuda::gather_rows.load(context);
-    each_verb([&](const auto& verb) {
+    const auto load = [&](const auto& verb) {
         for (size_t i = 0; i < verb.count; i++)
             if (verb.first[i]->load) verb.first[i]->load(context);
-    });
+    };
+    each_verb(load);
+    load(verbs::activated_product);
+    load(verbs::routed_product);
+    load(verbs::routed_combine);
 }
 
 std::vector<VerbNames> verb_table() {

@@ -9,10 +9,14 @@ namespace {
 
 constexpr LayerModel models[] = {
     {"gpt-oss-20b", 2880, 2880, 32, 4, "bf16", "mxfp4"},
+    {"gpt-oss-20b", 2880, 2880, 32, 4, "bf16", "nvfp4"},
+    {"Qwen3-30B-A3B", 2048, 768, 128, 8, "bf16", "mxfp4"},
+    {"Qwen3-30B-A3B", 2048, 768, 128, 8, "bf16", "fp8_e4m3:128x128"},
     {"Qwen3-30B-A3B", 2048, 768, 128, 8, "fp8_e4m3:1x128", "fp8_e4m3:128x128"},
     {"Qwen3-30B-A3B", 2048, 768, 128, 8, "mxfp8_e4m3", "mxfp8_e4m3"},
 };
-constexpr int64_t tokens_of_cuda[] = {1, 16, 128, 1024, 8192}, tokens_of_cpu[] = {1, 512};
+constexpr int64_t tokens_of_cuda[] = {1, 2, 4, 8, 16, 128, 1024, 8192}, tokens_of_cpu[] = {1, 512};
+constexpr int64_t most_decoded = 16;  // tokens of "decode" rows; others are "prefill" rows
 constexpr int64_t choices[] = {4, 64, 512, 4096, 8192, 32768, 65536, 262144};
 constexpr int32_t experts_of_routings[] = {32, 128, 1024};
 
@@ -79,14 +83,18 @@ void measure_layer(Device& device, const std::vector<Library>& libraries, const 
     std::fflush(stdout);
 }
 
-void print_layers(Device& device, const std::vector<Library>& libraries, const LayerModel& model, double copy_rate) {
+// Returns what --only looks for in a row.
+std::string row_text(const LayerModel& model, int64_t tokens) {
+    return std::string(model.name) + " " + model.rows + " " + model.weights + (tokens <= most_decoded ? " decode" : " prefill");
+}
+
+void print_layers(Device& device, const std::vector<Library>& libraries, const LayerModel& model,
+                  const std::vector<int64_t>& tokens, double copy_rate) {
     std::printf("\n%s: K %lld, I %lld, %d experts, top %d; %s rows, %s weights\n", model.name, (long long)model.width,
                 (long long)model.hidden, model.experts, model.top, model.rows, model.weights);
     std::printf("%7s %12s %10s %6s   of it us (share of the copy)\n", "tokens", "one call us", "verbs us", "ratio");
     const LayerWeights weights = layer_weights(device, libraries[0], model);
-    const bool cuda = device.stream();
-    for (const int64_t tokens : cuda ? std::span<const int64_t>(tokens_of_cuda) : std::span<const int64_t>(tokens_of_cpu))
-        measure_layer(device, libraries, model, weights, tokens, copy_rate);
+    for (const int64_t count : tokens) measure_layer(device, libraries, model, weights, count, copy_rate);
 }
 
 void print_routes(Device& device, const std::vector<Library>& libraries) {
@@ -140,8 +148,12 @@ bool print_layer_suite(Device& device, const std::vector<Library>& libraries, co
     const auto wanted = [&](const std::string& text) { return text.find(settings.only) != std::string::npos; };
     bool kept = true;
     if (wanted("route")) kept &= print_table([&] { print_routes(device, libraries); });
-    for (const LayerModel& model : models)
-        if ((device.stream() || &model == models) && wanted(std::string(model.name) + " " + model.rows))
-            kept &= print_table([&] { print_layers(device, libraries, model, rate); });
+    const bool cuda = device.stream();
+    for (const LayerModel& model : models) {
+        std::vector<int64_t> tokens;
+        for (const int64_t count : cuda ? std::span<const int64_t>(tokens_of_cuda) : std::span<const int64_t>(tokens_of_cpu))
+            if ((cuda || &model == models) && wanted(row_text(model, count))) tokens.push_back(count);
+        if (!tokens.empty()) kept &= print_table([&] { print_layers(device, libraries, model, tokens, rate); });
+    }
     return kept;
 }

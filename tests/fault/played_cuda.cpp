@@ -166,6 +166,9 @@ cudaError_t cudaGetSymbolAddress(void** address, const void*) {
 }
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel, void** arguments) {
     const dim3 grid = config->gridDim;
+    ++launched.all;
+    for (unsigned i = 0; i < config->numAttrs; ++i)
+        launched.early += config->attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization;
     return kernel && arguments && grid.x && grid.y && grid.z ? here() : cudaErrorInvalidConfiguration;
 }
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {

@@ -25,6 +25,12 @@ struct Live {
 };
 Live live();
 
+// The kernels that were launched, and those of them that may start before the kernel before has ended.
+struct Launched {
+    int all = 0, early = 0;
+};
+inline Launched launched;
+
 // Forgets what cuBLASLt was asked, so that it holds no memory.
 void forget();
 

@@ -26,7 +26,10 @@ struct Case {
     oracle::Spec weights = testing::spec_of(MXQ_FORMAT_MXFP4, MXQ_SCALING_1X32);
     oracle::Spec rows = testing::spec_of(0, 0);  // format 0: plain
     int32_t inner_format = MXQ_FORMAT_BF16;
-    int32_t activation = MXQ_ACTIVATION_SWIGLU;
+    int32_t activation = MXQ_ACTIVATION_SWIGLU, layout = MXQ_GATE_LAYOUT_GATE_UP;
+    bool activation_bias = false;
+    int32_t id_type = MXQ_TYPE_INT32;
+    bool computed = false;  // the layer gets a routing that was computed before
     bool biases = false, residual = false, weights_first = false, weighted = true;
     Draw draw = Draw::uniform;
 
@@ -70,29 +73,33 @@ private:
 // The inputs of a layer on a device.
 struct Inputs {
     Inputs(testing::Device& device, const Case& c, const testing::Choices& choices)
-        : routing(device, choices),
+        : routing(device, choices, c.id_type),
           x(device, testing::spec_of(c.x, MXQ_SCALING_NONE), {std::nullopt, c.tokens, c.width}, 1),
           gate_up(device, c.weights, {c.experts, c.columns(), c.width}, 2),
           down(device, c.weights, {c.experts, c.width, c.inner}, 3),
           residual(device, testing::spec_of(MXQ_FORMAT_F32, MXQ_SCALING_NONE), {std::nullopt, c.tokens, c.width}, 4),
           first_bias(device, oracle::store(MXQ_FORMAT_F32, cases::values(cases::Values::normal, c.experts * c.columns(), 5))),
-          second_bias(device, oracle::store(MXQ_FORMAT_BF16, cases::values(cases::Values::normal, c.experts * c.width, 6))) {}
+          second_bias(device, oracle::store(MXQ_FORMAT_BF16, cases::values(cases::Values::normal, c.experts * c.width, 6))),
+          third_bias(device, oracle::store(MXQ_FORMAT_F16, cases::values(cases::Values::normal, c.experts * c.columns(), 7))) {}
     DeviceRouting routing;
     Stored x, gate_up, down, residual;
-    Buffer first_bias, second_bias;
+    Buffer first_bias, second_bias, third_bias;
 };
 
-ActivateOptions activate_options(const Case& c) {
+ActivateOptions activate_options(const Case& c, const Inputs* in = nullptr) {
     ActivateOptions options;
     ok(mxq_activate_options_create(options.out()));
     ok(mxq_activate_options_set_activation(options, c.activation));
+    if (c.gated()) ok(mxq_activate_options_set_gate_layout(options, c.layout));
+    if (in && c.activation_bias)
+        ok(mxq_activate_options_set_bias(options, MXQ_FORMAT_F16, in->third_bias.data(), in->third_bias.bytes()));
     return options;
 }
 
 LayerOptions layer_options(testing::Device& device, const Case& c, const Inputs& in) {
     LayerOptions options;
     ok(mxq_expert_layer_options_create(options.out()));
-    ok(mxq_expert_layer_options_set_activate_options(options, activate_options(c)));
+    ok(mxq_expert_layer_options_set_activate_options(options, activate_options(c, &in)));
     if (!c.is_plain_rows()) {
         ok(mxq_expert_layer_options_set_row_format(options, c.rows.format, c.rows.scaling));
         ok(mxq_expert_layer_options_set_quantize_options(options, testing::Options(device, c.rows)));
@@ -130,15 +137,51 @@ void multiply(testing::Device& device, const mxq_gemm_options* options, mxq_tens
                    [&](void* memory, uint64_t bytes) { return mxq_grouped_gemm(device.context, options, a, b, d, memory, bytes, nullptr); });
 }
 
-testing::GemmOptions product_options(bool biased, int32_t format, const Buffer& bias) {
-    auto options = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T);
+testing::GemmOptions product_options(bool biased, int32_t format, const Buffer& bias, const char* implementation) {
+    auto options = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T, 0, implementation);
     if (biased) ok(mxq_gemm_options_set_bias(options, format, bias.data(), bias.bytes()));
     return options;
 }
 
+// What a layer wrote, and what its query named.
+struct Result {
+    Bytes out;
+    testing::Routed routed;
+    std::string names;
+};
+
+// Returns what a query names where the steps of a layer are fused on a CUDA device.
+std::string fused(bool computed) {
+    return std::string("mma_bf16_rows_activate, mma_bf16_rows_routed, ") + (computed ? "combine" : "combine_choices");
+}
+
+// Returns a routing with the arrays and the weights of one that was routed.
+testing::RoutingHandle computed_as(const DeviceRouting& from) {
+    testing::RoutingHandle out;
+    const testing::Choices& c = from.choices;
+    ok(mxq_routing_create(c.tokens, c.choices, c.experts, out.out()));
+    const int32_t *ends = nullptr, *tokens = nullptr, *rows = nullptr;
+    const float* row_weights = nullptr;
+    const void* weights = nullptr;
+    uint64_t end_bytes = 0, bytes = 0, weight_bytes = 0;
+    int32_t format = 0;
+    ok(mxq_routing_get_ends(from.handle, &ends, &end_bytes));
+    ok(mxq_routing_get_row_tokens(from.handle, &tokens, &bytes));
+    ok(mxq_routing_get_choice_rows(from.handle, &rows, &bytes));
+    ok(mxq_routing_get_row_weights(from.handle, &row_weights, &bytes));
+    ok(mxq_routing_set_computed(out, ends, end_bytes, tokens, bytes, rows, bytes, row_weights, bytes));
+    ok(mxq_routing_get_weights(from.handle, &format, &weights, &weight_bytes));
+    ok(mxq_routing_set_weights(out, format, weights, weight_bytes));
+    return out;
+}
+
+// Returns the implementation of both products whose bits a layer has; NULL: the usual one.
+const char* product_of(const std::string& names) {
+    return names.find("mma_bf16_rows_activate") == names.npos ? nullptr : "mma_bf16_rows";
+}
+
 // The program of single verbs.
-Bytes by_verbs(testing::Device& device, const Case& c, const testing::Choices& choices) {
-    const Inputs in(device, c, choices);
+Result by_verbs(testing::Device& device, const Case& c, const testing::Choices& choices, const Inputs& in, const char* product) {
     mxq_context* const context = device.context;
     const int64_t rows = choices.rows();
     ok(in.routing.route());
@@ -157,42 +200,51 @@ Bytes by_verbs(testing::Device& device, const Case& c, const testing::Choices& c
                  products = matrix_of(device, inner, rows, c.width, in.routing);
     const testing::Options quantize_options(device, c.rows);
     if (!c.is_plain_rows()) testing::run(device, mxq_quantize, mxq_quantize_query, quantize_options, tokens, quantized.tensor);
-    multiply(device, product_options(c.biases, MXQ_FORMAT_F32, in.first_bias), c.is_plain_rows() ? tokens : quantized.tensor,
+    multiply(device, product_options(c.biases, MXQ_FORMAT_F32, in.first_bias, product), c.is_plain_rows() ? tokens : quantized.tensor,
              in.gate_up.tensor, hidden.tensor);
-    auto options = activate_options(c);
+    auto options = activate_options(c, &in);
     if (!c.is_plain_rows()) ok(mxq_activate_options_set_quantize_options(options, quantize_options));
     const float* weights = nullptr;
     ok(mxq_routing_get_row_weights(in.routing.handle, &weights, &bytes));
     if (c.weights_first && c.weighted) ok(mxq_activate_options_set_row_weights(options, MXQ_FORMAT_F32, weights, bytes));
     with_workspace(device, [&](mxq_plan** plan) { return mxq_activate_query(context, options, hidden.tensor, activated.tensor, plan); },
                    [&](void* memory, uint64_t size) { return mxq_activate(context, options, hidden.tensor, activated.tensor, memory, size, nullptr); });
-    multiply(device, product_options(c.biases, MXQ_FORMAT_BF16, in.second_bias), activated.tensor, in.down.tensor, products.tensor);
+    multiply(device, product_options(c.biases, MXQ_FORMAT_BF16, in.second_bias, product), activated.tensor, in.down.tensor, products.tensor);
     const Stored out(device, testing::make_tensor(c.out, {std::nullopt, c.tokens, c.width}));
     if (c.weights_first) ok(mxq_routing_set_weights(in.routing.handle, 0, nullptr, 0));
     ok(mxq_combine(context, nullptr, in.routing.handle, products.tensor,
                    c.residual ? static_cast<mxq_tensor*>(in.residual.tensor) : nullptr, out.tensor, nullptr, 0, nullptr));
-    return out.read();
+    return {out.read(), in.routing.read(), ""};
 }
 
-Bytes by_one_call(testing::Device& device, const Case& c, const testing::Choices& choices) {
-    const Inputs in(device, c, choices);
+Result by_one_call(testing::Device& device, const Case& c, const Inputs& in) {
     const Stored out(device, testing::make_tensor(c.out, {std::nullopt, c.tokens, c.width}));
     const LayerOptions options = layer_options(device, c, in);
+    if (c.computed) ok(in.routing.route());
+    const testing::RoutingHandle computed = c.computed ? computed_as(in.routing) : testing::RoutingHandle();
+    mxq_routing* const routing = c.computed ? computed : in.routing.handle;
     const auto ask = [&](mxq_plan** plan) {
-        return mxq_expert_layer_query(device.context, options, in.x.tensor, in.routing.handle, in.gate_up.tensor, in.down.tensor, out.tensor, plan);
+        return mxq_expert_layer_query(device.context, options, in.x.tensor, routing, in.gate_up.tensor, in.down.tensor, out.tensor, plan);
     };
     const auto run = [&](void* memory, uint64_t bytes) {
-        return mxq_expert_layer(device.context, options, in.x.tensor, in.routing.handle, in.gate_up.tensor, in.down.tensor, out.tensor, memory, bytes, nullptr);
+        return mxq_expert_layer(device.context, options, in.x.tensor, routing, in.gate_up.tensor, in.down.tensor, out.tensor, memory, bytes, nullptr);
     };
     const std::string names = with_workspace(device, ask, run);
-    if (device.is_cpu()) CHECK(names == (c.is_plain_rows() ? "cpu, cpu, cpu, cpu, cpu" : "cpu, cpu, cpu, cpu, cpu, cpu"));
-    return out.read();
+    const int steps = 4 + !c.computed + !c.is_plain_rows();
+    if (device.is_cpu()) CHECK(names == std::string("cpu, cpu, cpu, cpu, cpu, cpu").substr(0, static_cast<size_t>(5 * steps - 2)));
+    return {out.read(), in.routing.read(), names};
 }
 
-std::string check(testing::Device& device, const Case& c, uint64_t seed) {
+// Returns how a layer differs from its verbs. `names`: what a query names on a CUDA device; "": anything.
+std::string check(testing::Device& device, const Case& c, uint64_t seed, const std::string& names = "") {
     auto choices = testing::draw_choices(c.tokens, c.choices, c.experts, c.draw, seed);
     if (!c.weighted) choices.weights.clear();
-    return testing::difference(by_one_call(device, c, choices), by_verbs(device, c, choices));
+    const Inputs in(device, c, choices);
+    const Result layer = by_one_call(device, c, in), verbs = by_verbs(device, c, choices, in, product_of(layer.names));
+    if (!(layer.routed == testing::expected_routing(choices))) return "the routing differs; " + layer.names;
+    if (!names.empty() && !device.is_cpu() && layer.names != names) return "found " + layer.names + ", expected " + names;
+    const std::string text = testing::difference(layer.out, verbs.out);
+    return text.empty() ? text : layer.names + ": " + text;
 }
 
 std::vector<Case> drawn_cases() {
@@ -241,6 +293,64 @@ MXQ_EACH_DEVICE("expert layer: rows and weights of other formats, no tokens, one
     for (const Case& c : {fp8, plain, none}) CHECK(check(device, c, 3) == "");
 }
 
+// Few tokens take three launches on a CUDA device. Cases cross the formats of weights with the activations, and draw the rest.
+MXQ_EACH_DEVICE("expert layer: few tokens in three launches, the bits of single verbs") {
+    const oracle::Spec formats[] = {
+        testing::spec_of(MXQ_FORMAT_MXFP4, MXQ_SCALING_1X32), testing::spec_of(MXQ_FORMAT_NVFP4, MXQ_SCALING_1X16),
+        testing::spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X32), testing::spec_of(MXQ_FORMAT_MXFP6_E2M3, MXQ_SCALING_1X32),
+        testing::spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_128X128), testing::spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_ROW)};
+    constexpr struct { int64_t tokens; int32_t choices, experts; } shapes[] = {
+        {1, 4, 32}, {1, 1, 1}, {2, 4, 70}, {1, 8, 40}, {8, 1, 3}, {5, 3, 7}, {4, 4, 32}, {2, 8, 40}, {16, 1, 3}};
+    constexpr int shapes_of_nvfp4 = 5;
+    cases::Random random(60);
+    int ran = 0;
+    for (const auto& format : formats)
+        for (int32_t activation = MXQ_ACTIVATION_SWIGLU; activation <= MXQ_ACTIVATION_SQUARED_RELU; ++activation)
+            for (int each = 0; each < 3; ++each) {
+                const size_t most = format.format == MXQ_FORMAT_NVFP4 ? shapes_of_nvfp4 : std::size(shapes);
+                const auto& shape = shapes[static_cast<size_t>(ran) % most];
+                Case c;
+                c.weights = format, c.activation = activation;
+                c.tokens = shape.tokens, c.choices = shape.choices, c.experts = shape.experts;
+                c.layout = MXQ_GATE_LAYOUT_GATE_UP + static_cast<int32_t>(random.below(4));
+                const bool wide = format.scaling == MXQ_SCALING_128X128;
+                c.width = wide ? 256 : 64 * (1 + random.below(3)), c.inner = wide ? 128 : 64 * (1 + random.below(2));
+                c.draw = static_cast<Draw>(random.below(4)), c.id_type = random.below(2) ? MXQ_TYPE_INT64 : MXQ_TYPE_INT32;
+                c.biases = random.below(2), c.activation_bias = random.below(2), c.residual = random.below(2);
+                c.weights_first = random.below(2), c.weighted = random.below(4) > 0;
+                c.computed = c.weighted && random.below(4) == 0;
+                if (random.below(3) == 0) c.out = MXQ_FORMAT_F32;
+                INFO("case " << ran << ", format " << format.format << ", " << c.tokens << " tokens of " << c.width << ", " << c.inner);
+                CHECK(check(device, c, static_cast<uint64_t>(ran) + 1, fused(c.computed)) == "");
+                ++ran;
+            }
+    CHECK(ran == 6 * 8 * 3);
+}
+
+// Other tokens of the same experts keep their bits.
+MXQ_EACH_DEVICE("expert layer: a token of NaN stays alone") {
+    Case c;
+    c.tokens = 5, c.choices = 3, c.experts = 4;
+    const auto choices = testing::draw_choices(c.tokens, c.choices, c.experts, Draw::uniform, 5);
+    const Inputs in(device, c, choices);
+    const Bytes before = by_one_call(device, c, in).out;
+    const auto row_bytes = static_cast<size_t>(c.width) * 2;
+    const Bytes nan(row_bytes, 0xFF);
+    void* data = nullptr;
+    uint64_t bytes = 0;
+    ok(mxq_tensor_get_data(in.x.tensor, &data, &bytes, nullptr));
+    constexpr size_t token = 2;
+    device.to_device(static_cast<uint8_t*>(data) + token * row_bytes, nan.data(), nan.size());
+    const Bytes after = by_one_call(device, c, in).out;
+    const auto rows = [&](const Bytes& of, size_t first, size_t end) {
+        return Bytes(of.begin() + static_cast<std::ptrdiff_t>(first * row_bytes), of.begin() + static_cast<std::ptrdiff_t>(end * row_bytes));
+    };
+    const auto last = static_cast<size_t>(c.tokens);
+    CHECK(testing::difference(rows(after, 0, token), rows(before, 0, token)) == "");
+    CHECK(testing::difference(rows(after, token + 1, last), rows(before, token + 1, last)) == "");
+    for (const float value : oracle::load(MXQ_FORMAT_BF16, rows(after, token, token + 1).data(), c.width)) CHECK(std::isnan(value));
+}
+
 // What the layer computes is what its rule says, in double, up to what numbers between the steps are rounded to.
 TEST_CASE("expert layer: the sum of its experts", "[cpu]") {
     Case c;
@@ -248,7 +358,7 @@ TEST_CASE("expert layer: the sum of its experts", "[cpu]") {
     c.weights = testing::spec_of(MXQ_FORMAT_F32, MXQ_SCALING_NONE);
     c.residual = true;
     const auto choices = testing::draw_choices(c.tokens, c.choices, c.experts, Draw::with_dropped, 8);
-    const Bytes bytes = by_one_call(testing::cpu(), c, choices);
+    const Bytes bytes = by_one_call(testing::cpu(), c, Inputs(testing::cpu(), c, choices)).out;
     const auto out = oracle::load(MXQ_FORMAT_F32, bytes.data(), c.tokens * c.width);
     const auto values = [](int64_t count, uint64_t seed) { return cases::values(cases::Values::normal, count, seed); };
     const auto x = values(c.tokens * c.width, 1), gate_up = values(c.experts * 2 * c.inner * c.width, 2),

@@ -58,6 +58,17 @@ __device__ __forceinline__ const T* row_of(const PlainMatrix& matrix, int64_t ro
 // Returns whether rows are read and written in whole vectors of eight columns.
 inline bool has_whole_numbers(const PlainMatrix& matrix) { return matrix.cols % kNumbers == 0 && is_wide(matrix); }
 
+// Returns the expert of this rank that an id names, or -1 where the choice is dropped.
+__device__ __forceinline__ int32_t expert_of_id(int64_t id, int32_t first, int32_t count) {
+    const uint64_t local = uint64_t(id) - uint64_t(int64_t(first));
+    return local < uint64_t(count) ? int32_t(local) : -1;
+}
+
+__device__ __forceinline__ int64_t load_id(const void* ids, int32_t type, int64_t choice) {
+    return type == MXQ_TYPE_INT32 ? int64_t(__ldg(static_cast<const int32_t*>(ids) + choice))
+                                  : __ldg(static_cast<const int64_t*>(ids) + choice);
+}
+
 __device__ __forceinline__ float load_weight(const ChoiceWeights& weights, int64_t choice) {
     if (!weights.set()) return 1.0f;
     return weights.format == MXQ_FORMAT_F32 ? __ldg(static_cast<const float*>(weights.values) + choice)

@@ -12,6 +12,7 @@
 #include "cuda/layer/choices.cuh"
 #include "cuda/memory/dependent_launch.cuh"
 #include "cuda/memory/grid.cuh"
+#include "cuda/routed_implementations.h"
 
 namespace mxq::cuda {
 namespace {
@@ -22,7 +23,8 @@ constexpr int kBatch = 4;  // choices whose loads are in flight
 
 struct Arguments {
     CombineProblem problem;
-    bool wide;  // all rows are read and written in whole vectors
+    bool wide;      // all rows are read and written in whole vectors
+    ChoiceIds ids;  // where set: rows are in the order of choices
 };
 
 template <class T>
@@ -47,41 +49,67 @@ __device__ __forceinline__ void start_sums(const Arguments& a, int64_t token, in
         load_sums<Bf16>(a, token, col, left, sums);
 }
 
-// Adds the next choices of a token, of which `count` exist.
-template <class T>
-__device__ __forceinline__ void add_choices(const Arguments& a, int64_t first, int count, int64_t col, int64_t left,
-                                            float (&sums)[kNumbers]) {
-    const CombineProblem& p = a.problem;
-    int rows[kBatch];
+// The next choices of a token, of which `count` exist.
+struct Choices {
+    int rows[kBatch];  // -1: dropped
     float weights[kBatch];
-    Numbers<T> numbers[kBatch];
+
+    __device__ __forceinline__ void load_weights(const CombineProblem& p, int64_t first, int count) {
 #pragma unroll
-    for (int b = 0; b < kBatch; b++) {
-        rows[b] = b < count ? __ldg(p.choice_rows + first + b) : -1;
-        if (rows[b] >= p.in.rows) rows[b] = -1;
-        weights[b] = b < count ? load_weight(p.weights, first + b) : 0.0f;
+        for (int b = 0; b < kBatch; b++) weights[b] = b < count ? load_weight(p.weights, first + b) : 0.0f;
     }
+    __device__ __forceinline__ void load_rows(const CombineProblem& p, int64_t first, int count) {
 #pragma unroll
-    for (int b = 0; b < kBatch; b++)
-        numbers[b] = load_numbers<T, kThreads>(row_of<T>(p.in, max(rows[b], 0), col), rows[b] >= 0, a.wide, left);
-#pragma unroll
-    for (int b = 0; b < kBatch; b++) {
-        if (rows[b] < 0) continue;
-#pragma unroll
-        for (int i = 0; i < kNumbers; i++) sums[i] = add_rn(sums[i], multiply_rn(weights[b], numbers[b][i]));
+        for (int b = 0; b < kBatch; b++) {
+            rows[b] = b < count ? __ldg(p.choice_rows + first + b) : -1;
+            if (rows[b] >= p.in.rows) rows[b] = -1;
+        }
     }
-}
+    // Finds rows in the order of choices.
+    __device__ __forceinline__ void find_rows(const ChoiceIds& of, int64_t first, int count) {
+#pragma unroll
+        for (int b = 0; b < kBatch; b++) {
+            const bool kept = b < count && expert_of_id(load_id(of.ids, of.type, first + b), of.first, of.count) >= 0;
+            rows[b] = kept ? int(first) + b : -1;
+        }
+    }
+    template <class T>
+    __device__ __forceinline__ void add(const Arguments& a, int64_t col, int64_t left, float (&sums)[kNumbers]) const {
+        Numbers<T> numbers[kBatch];
+#pragma unroll
+        for (int b = 0; b < kBatch; b++)
+            numbers[b] =
+                load_numbers<T, kThreads>(row_of<T>(a.problem.in, max(rows[b], 0), col), rows[b] >= 0, a.wide, left);
+#pragma unroll
+        for (int b = 0; b < kBatch; b++) {
+            if (rows[b] < 0) continue;
+#pragma unroll
+            for (int i = 0; i < kNumbers; i++) sums[i] = add_rn(sums[i], multiply_rn(weights[b], numbers[b][i]));
+        }
+    }
+};
 
 template <class In, class Out>
 __global__ void __launch_bounds__(kThreads) combine_kernel(const __grid_constant__ Arguments a) {
     const CombineProblem& p = a.problem;
-    const int64_t token = row_of_blocks();
-    wait_for_previous_kernel();
-    if (token >= p.tokens) return;
+    const int64_t token = row_of_blocks(), first = token * p.choices;
+    const bool exists = token < p.tokens;
     const int64_t col = int64_t(blockIdx.x) * kColumns + threadIdx.x * (a.wide ? kNumbers : 1), left = p.out.cols - col;
     float sums[kNumbers];
-    start_sums(a, token, col, left, sums);
-    for (int j = 0; j < p.choices; j += kBatch) add_choices<In>(a, token * p.choices + j, p.choices - j, col, left, sums);
+    Choices choices;
+    // No kernel of the same call writes residuals, weights or ids.
+    if (exists) start_sums(a, token, col, left, sums), choices.load_weights(p, first, p.choices);
+    if (exists && a.ids.ids) choices.find_rows(a.ids, first, p.choices);
+    wait_for_previous_kernel();
+    if (!exists) return;
+    for (int j = 0; j < p.choices; j += kBatch) {
+        if (j > 0) choices.load_weights(p, first + j, p.choices - j);
+        if (!a.ids.ids)
+            choices.load_rows(p, first + j, p.choices - j);
+        else if (j > 0)
+            choices.find_rows(a.ids, first + j, p.choices - j);
+        choices.add<In>(a, col, left, sums);
+    }
     store_numbers<Out, kThreads>(sums, static_cast<Out*>(p.out.data) + token * p.out.row_stride + col, a.wide, left);
 }
 
@@ -104,14 +132,25 @@ constexpr KernelEntry<Key, Arguments> kernels[] = {
     entry<Bf16, Bf16>(MXQ_FORMAT_BF16, MXQ_FORMAT_BF16),
 };
 
-Reason declines(const Context& context, const CombineProblem&) { return needs_cuda(context); }
+template <class Problem>
+Reason declines(const Context& context, const Problem&) {
+    return needs_cuda(context);
+}
 
-void run(const Context& context, const CombineProblem& problem, const Launch& call) {
+void launch_combine(const Context& context, const CombineProblem& problem, const ChoiceIds& ids, const Launch& call) {
     const bool wide = has_whole_numbers(problem.in) && has_whole_numbers(problem.out) &&
                       (!problem.has_residual || has_whole_numbers(problem.residual));
     const dim3 grid = grid_of_rows(ceil_div(problem.out.cols, int64_t(kColumns)), problem.tokens);
     launch(context, kernels, {problem.in.format, problem.out.format}, "combine", grid, call.stream,
-           Arguments{problem, wide}, first_start(context, call));
+           Arguments{problem, wide, ids}, first_start(context, call));
+}
+
+void run(const Context& context, const CombineProblem& problem, const Launch& call) {
+    launch_combine(context, problem, {}, call);
+}
+
+void run_choices(const Context& context, const RoutedCombineProblem& problem, const Launch& call) {
+    launch_combine(context, problem.combine, problem.ids, call);
 }
 
 void load(const Context&) { load_kernels(kernels); }
@@ -119,5 +158,6 @@ void load(const Context&) { load_kernels(kernels); }
 }  // namespace
 
 const CombineImplementation combine = {"combine", declines, nullptr, run, load};
+const RoutedCombineImplementation combine_choices = {"combine_choices", declines, nullptr, run_choices};
 
 }  // namespace mxq::cuda
