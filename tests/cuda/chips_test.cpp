@@ -319,7 +319,7 @@ TEST_CASE("chips: who takes FP8 with scales of 128 beside others") {
             CHECK(dense(90, a, b, 512, MXQ_FORMAT_F32) == taken);
             CHECK(dense(80, a, b, 64) == rows);
             CHECK(dense(80, a, b, 65) == portable);
-            GemmProblem p = recorder::by_rows(of(a, b, false, {is_weights && has_own ? 2 : 4 * 24, 384, 512}));
+            GemmProblem p = recorder::by_rows(of(a, b, false, {is_weights && has_own ? 3 : 4 * 24, 384, 512}));
             p.exact_products = true;
             p.groups.count = 4;
             CHECK(taker(90, newest, p) == rows);
@@ -540,6 +540,53 @@ TEST_CASE("chips: who takes F16 with quantized weights") {
     GemmProblem odd = recorder::dense(of(f16, mxfp4, false, {65, 384, 512}));
     odd.a.line_bytes = 1026;
     CHECK(taker(90, newest, odd) == many);
+}
+
+// Formats choose the order of sums. Where two implementations have it, the number of rows chooses between them.
+TEST_CASE("chips: who takes rows that must be invariant on Hopper") {
+    if (!cuda::weights_sm90.load) MXQ_SKIP("a build without kernels for sm_90a");
+    constexpr const char *few = "weights_sm90", *many = "wgmma_bf16_sm90";
+    const auto dense = [&](int32_t capability, const oracle::Spec& a, const oracle::Spec& b, int64_t m) {
+        GemmProblem p = recorder::dense(of(a, b, false, {m, 384, 512}));
+        p.row_invariant = true;
+        return taker(capability, newest, p);
+    };
+    for (const oracle::Spec& weights : {mxfp4, nvfp4(), mxfp8()}) {
+        INFO("weights of format " << weights.format);
+        CHECK(dense(90, bf16(), weights, 1) == few);
+        CHECK(dense(90, bf16(), weights, 256) == few);
+        CHECK(dense(90, bf16(), weights, 257) == many);
+        CHECK(dense(80, bf16(), weights, 1) == portable);
+        CHECK(dense(80, bf16(), weights, 257) == portable);
+        GemmProblem p = recorder::by_rows(of(bf16(), weights, false, {4 * 32, 384, 512}));
+        p.row_invariant = true;
+        p.groups.count = 4;
+        CHECK(taker(90, newest, p) == few);
+        p.groups.count = 3;
+        CHECK(taker(90, newest, p) == many);
+    }
+    CHECK(dense(90, mxfp8(), mxfp8(), 1) == few);
+    CHECK(dense(90, mxfp8(), mxfp8(), 4096) == many);
+    CHECK(dense(90, bf16(), mxfp6, 1) == many);
+    for (int64_t m : {1, 64, 5000}) {
+        CHECK(dense(90, bf16(), fp8(MXQ_SCALING_128X128), m) == few);
+        CHECK(dense(90, fp8(MXQ_SCALING_1X128), fp8(MXQ_SCALING_128X128), m) == "wgmma_fp8_sm90");
+        CHECK(dense(90, fp8(MXQ_SCALING_1X128), mxfp4, m) == "nobody");
+    }
+}
+
+TEST_CASE("chips: who takes few rows of FP8 with scales of 128 on Hopper") {
+    if (!cuda::wgmma_fp8_sm90.load) MXQ_SKIP("a build without kernels for sm_90a");
+    const auto of_rows = [](int64_t m, int32_t scaling = MXQ_SCALING_128X128) {
+        return recorder::dense(of(fp8(MXQ_SCALING_1X128), fp8(scaling), false, {m, 384, 512}));
+    };
+    CHECK(taker(90, newest, of_rows(16)) == "wgmma_fp8_sm90");
+    CHECK(taker(90, newest, of_rows(128)) == "wgmma_fp8_sm90");
+    CHECK(taker(90, newest, of_rows(256)) == library);
+    CHECK(taker(90, newest, of_rows(128, MXQ_SCALING_1X128)) == library);
+    GemmProblem limited = of_rows(128);
+    limited.sm_count = 20;
+    CHECK(taker(90, newest, limited) == library);
 }
 
 // A pass over weights pays where many rows share them, for codes of eight and six bits.
