@@ -152,13 +152,13 @@ void run_fp4(const Context& context, const QuantizeProblem& problem, const Launc
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
 
-// Returns whether elements and codes are whole aligned vectors.
+// Returns whether elements and codes are whole aligned vectors. One row by index is any row of the source.
 bool is_all_wide(const QuantizeProblem& problem) {
     const PlainMatrix& in = problem.source.plain;
     const QuantizedPart& out = problem.rowwise;
-    const bool floats = in.format == MXQ_FORMAT_F32;
-    if (!is_wide(in)) return false;
-    if (problem.format->bits == 8) return is_wide(out, floats ? Vector<float>::count : Vector<Bf16>::count);
+    const int count = in.format == MXQ_FORMAT_F32 ? Vector<float>::count : Vector<Bf16>::count;
+    if (!is_wide(in) || (problem.by_index.set && in.row_stride % count != 0)) return false;
+    if (problem.format->bits == 8) return is_wide(out, count);
     return is_aligned(out.codes, 4) && out.line_bytes % 4 == 0;
 }
 
