@@ -345,9 +345,19 @@ bool has_rows_for_fp4(const GemmProblem& p) {
     return p.m >= least_rows * p.groups.count && p.m <= most_rows * p.groups.count;
 }
 
+// Returns whether weights_sm90 takes rows that must be invariant: few of them, since wgmma_bf16_sm90 has the same sums in tiles
+// that are faster with many, and all of weights with scales of 128, which it alone takes.
+bool has_rows_in_order(const GemmProblem& p) {
+    if (p.b.across || p.a.across) return false;
+    if (has_scales_of_128(p.b)) return mixes_scales_of_128(p);
+    const bool is_block_scaled = p.b.scale_type == ScaleType::E8M0 || p.b.scale_type == ScaleType::E4M3;
+    if (!is_block_scaled || (p.b.bits != 4 && p.b.bits != 8)) return false;
+    return bf16_rows(p) <= (p.grouping == Grouping::Rows ? 64 * int64_t(std::max(p.groups.count, 1)) : 256);
+}
+
 // Returns the implementation to ask before the list, or null for the order of the list. The first case that fits decides:
 //
-//     rows must be invariant                  null
+//     rows must be invariant                  weights_sm90 where has_rows_in_order, else null
 //     has_rows_for_fp8_weights                weights_fp8_sm90
 //     has_rows_for_moved_weights              wgmma_fp8_sm90
 //     fills_square_tiles                      wgmma_fp8_sm90
@@ -386,8 +396,8 @@ bool has_rows_for_fp4(const GemmProblem& p) {
 //     FP8                                              1373 | 1441          1051 | 1340         1314 | 1425
 const GemmImplementation* preferred_gemm(const Context& context, const GemmProblem& p) {
     constexpr int64_t tile_rows = 128, tile_columns = 192, enough_tiles = 256;
-    if (p.row_invariant) return nullptr;                             // the cases below depend on the number of rows
     const bool is_hopper = cuda::compute_capability(context) == 90;  // on Blackwell cuBLASLt takes few rows of MX and NVFP4
+    if (p.row_invariant) return is_hopper && has_rows_in_order(p) ? &cuda::weights_sm90 : nullptr;  // those below sum otherwise
     if (is_hopper && has_rows_for_fp8_weights(p)) return &cuda::weights_fp8_sm90;
     if (is_hopper && (has_rows_for_moved_weights(p) || fills_square_tiles(p))) return &cuda::wgmma_fp8_sm90;
     if (mixes_scales_of_128(p) && is_hopper && has_rows_for_weights(p)) return &cuda::weights_sm90;

@@ -382,6 +382,7 @@ void Bound::make_options() {
         ok(mxq_gemm_options_set_alpha(gemm_options, call.alpha));
         ok(mxq_gemm_options_set_beta(gemm_options, call.beta));
         ok(mxq_gemm_options_set_exact_products(gemm_options, call.exact));
+        ok(mxq_gemm_options_set_row_invariant(gemm_options, call.same_rows));
         if (!runner.device->is_cpu()) set_limit(call.sm_count);
         return;
     }

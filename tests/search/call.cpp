@@ -322,6 +322,7 @@ const std::vector<Field>& fields() {
         field("beta", &Call::beta),
         field("accumulate", &Call::accumulate),
         field("exact", &Call::exact),
+        field("same_rows", &Call::same_rows),
         field("bias", &Call::bias, formats),
         field("sm_count", &Call::sm_count),
         field("activation", &Call::activation, activations),

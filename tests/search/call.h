@@ -92,6 +92,7 @@ struct Call {
     int32_t transpose_a = MXQ_TRANSPOSE_N, transpose_b = MXQ_TRANSPOSE_T;
     float alpha = 1, beta = 0;
     bool accumulate = false, exact = false;
+    bool same_rows = false;  // rows must be invariant
     int32_t bias = 0;      // its format; 0: none
     int64_t sm_count = 0;  // multiprocessors that a device may take, which a CPU refuses; 0: not set
 

@@ -225,6 +225,11 @@ bool is_refused_for_limit(const Call& call) {
     return call.sm_count != 0 && std::string(mxq_last_error()).find("mxq_gemm_options_set_sm_count") != std::string::npos;
 }
 
+// Returns whether nobody on this device promises invariant rows of the call, as the message says.
+bool is_refused_for_rows(const Call& call) {
+    return call.same_rows && std::string(mxq_last_error()).find("cannot promise the same bits for a row") != std::string::npos;
+}
+
 std::string about(const std::string& implementation, const std::string& text) { return implementation + ": " + text; }
 
 // Runs a valid call on one runner by the implementation that it asks for, or by the best one and on CUDA by every other.
@@ -236,7 +241,9 @@ std::string check_on(Runner& runner, const Problem& problem, Counts& counts, Byt
     if (auto text = compare_sizes(bound); !text.empty()) return text;
     if (runner.device->is_cpu() && call.sm_count)
         if (auto text = check_refused_limit(bound, call.sm_count); !text.empty()) return text;
-    if (!runner.device->is_cpu() && bound.query(nullptr) == MXQ_STATUS_UNSUPPORTED && is_refused_for_limit(call)) return "";
+    if (!runner.device->is_cpu() && bound.query(nullptr) == MXQ_STATUS_UNSUPPORTED &&
+        (is_refused_for_limit(call) || is_refused_for_rows(call)))
+        return "";
     if (auto text = ask_without_memory(runner, problem); !text.empty()) return text;
 
     std::vector<std::string> names = {call.implementation}, declined;
@@ -254,7 +261,7 @@ std::string check_on(Runner& runner, const Problem& problem, Counts& counts, Byt
         const std::string implementation = mxq_plan_implementation(plan);
         if (!name.empty() && implementation != name) return about(implementation, "it answers for " + name);
         if (auto text = run_planned(bound, plan); !text.empty()) return about(implementation, text);
-        if (call.sm_count && !runner.device->is_cpu() && sums_alike(implementation))
+        if (call.sm_count && !runner.device->is_cpu() && (call.same_rows || sums_alike(implementation)))
             if (auto text = compare_without_limit(bound, implementation); !text.empty()) return about(implementation, text);
         ++counts.runs[call.verb + " " + implementation];
         if (!name.empty() || runner.device->is_cpu()) continue;

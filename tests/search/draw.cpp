@@ -310,6 +310,7 @@ void draw_product_options(Call& call, Random& random) {
     call.bias = pick(random, biases);
     const int64_t limits[] = {1, 2, 3, 20, 131, 1024};
     if (one_in(random, 12)) call.sm_count = pick(random, limits);
+    call.same_rows = one_in(random, 6);
 }
 
 // The names of all buffers that calls have; a call ignores those that it has not.

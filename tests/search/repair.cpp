@@ -206,6 +206,7 @@ void repair_options(Call& call) {
     call.own_amax = call.own_amax && given && call.second.parts == MXQ_PART_BOTH;
     call.own_ends = call.own_ends && call.group_count() > 0;
     call.cover = call.cover && call.groups && call.group_count() > 0 && call.ends().back() == call.rows();
+    call.same_rows = call.same_rows && call.is_product() && !call.contracts_groups();
     if (call.is_product()) return;
     call.transpose_a = MXQ_TRANSPOSE_N, call.transpose_b = MXQ_TRANSPOSE_T;
     call.alpha = 1, call.beta = 0, call.sm_count = 0;

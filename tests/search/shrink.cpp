@@ -76,7 +76,7 @@ void add_options(std::vector<Change>& out) {
           &Call::t256,           &Call::decode_scale,  &Call::keep_hadamard,   &Call::accumulate,   &Call::exact,
           &Call::host_ends,      &Call::starts,        &Call::own_ends,        &Call::own_amax,     &Call::cover,
           &Call::read_only,      &Call::bias_gradient, &Call::weight_gradient, &Call::row_gradient, &Call::residual,
-          &Call::counts_dropped, &Call::computed})
+          &Call::counts_dropped, &Call::computed,       &Call::same_rows})
         out.push_back(reset(member));
     out.push_back(reset(&Call::ids));
     for (int64_t Call::*member : {&Call::sm_count, &Call::first_expert, &Call::local_experts}) out.push_back(reset(member));

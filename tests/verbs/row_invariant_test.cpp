@@ -1,8 +1,13 @@
 // mxq_gemm_options_set_row_invariant: the bits of a row of D are the same in batches of any size and order, in groups, with other
-// rows of NaN and huge numbers, and on any number of SMs.
+// rows of NaN and huge numbers, on any number of SMs, by calls and by graphs. Few rows and many have other implementations.
 #include "gemm_operands.h"
 
 #include <algorithm>
+#include <set>
+
+#ifdef MXQ_TESTS_CUDA
+#include "../cuda/graph.h"
+#endif
 
 using namespace products;
 using testing::ok;
@@ -10,7 +15,11 @@ using testing::Bytes;
 
 namespace {
 
-constexpr int64_t n = 136, k = 384, rows_drawn = 2000, rows_poisoned = 50, batches = 14;
+constexpr int64_t rows_drawn = 2000, rows_poisoned = 50, batches = 14;
+
+struct Shape {
+    int64_t n, k;
+};
 
 // Rows of A, each of which is so many bytes of codes (or numbers) and of scales.
 struct Rows {
@@ -19,7 +28,7 @@ struct Rows {
     Bytes codes, scales;
     oracle::Part part;  // what all rows share
 
-    Rows(const oracle::Spec& spec, const oracle::Floats& x) : spec(spec), count(static_cast<int64_t>(x.size()) / k) {
+    Rows(const oracle::Spec& spec, int64_t k, const oracle::Floats& x) : spec(spec), count(static_cast<int64_t>(x.size()) / k) {
         if (is_plain(spec)) {
             codes = stored_numbers(spec.format, x);
         } else {
@@ -38,8 +47,8 @@ struct Rows {
     }
 };
 
-oracle::Floats drawn_values(cases::Random& random, int64_t rows, float poison) {
-    oracle::Floats x(static_cast<size_t>(rows * k));
+oracle::Floats drawn_values(cases::Random& random, int64_t count, float poison) {
+    oracle::Floats x(static_cast<size_t>(count));
     for (float& value : x) value = random.normal();
     if (poison != 0)
         for (size_t i = 0; i < x.size(); i += 7) x[i] = poison;
@@ -51,6 +60,7 @@ struct Batch {
     std::vector<int64_t> rows;
     oracle::Ends ends;  // empty: no groups
     int32_t sm_count = 0;
+    bool captured = false;  // in a graph, which is replayed
 };
 
 Batch draw_batch(cases::Random& random, int64_t number) {
@@ -62,24 +72,29 @@ Batch draw_batch(cases::Random& random, int64_t number) {
         batch.rows.push_back(random.below(8) == 0 ? -1 - random.below(rows_poisoned) : random.below(rows_drawn));
     if (number % 2) batch.ends = testing::draw_ends(random, size, 1 + random.below(5));
     if (!batch.ends.empty()) batch.ends.back() = size;
-    batch.sm_count = number % 3 == 2 ? 2 + static_cast<int32_t>(random.below(130)) : 0;
+    batch.sm_count = number % 3 == 2 ? 1 + static_cast<int32_t>(random.below(132)) : 0;
+    batch.captured = number % 4 == 1;
     return batch;
 }
 
 // Multiplies batches of rows with one B, whose matrices are all alike where there are groups.
 class Product {
 public:
-    Product(testing::Device& device, const oracle::Spec& a, const oracle::Spec& b, uint64_t seed)
-        : device_(device), random_(seed), rows_(a, drawn_values(random_, rows_drawn, 0)),
-          nan_(a, drawn_values(random_, rows_poisoned, NAN)), huge_(a, drawn_values(random_, rows_poisoned, 3e38f)), b_spec_(b),
-          b_values_(drawn_values(random_, n, 0)), b_part_(is_plain(b) ? oracle::Part{} : quantized_b(1)) {}
+    Product(testing::Device& device, const oracle::Spec& a, const oracle::Spec& b, const Shape& shape, uint64_t seed,
+            int32_t format = MXQ_FORMAT_F32)
+        : device_(device), n(shape.n), k(shape.k), format_(format), random_(seed), rows_(a, k, drawn_values(random_, rows_drawn * k, 0)),
+          nan_(a, k, drawn_values(random_, rows_poisoned * k, NAN)), huge_(a, k, drawn_values(random_, rows_poisoned * k, 3e38f)),
+          b_spec_(b), b_values_(drawn_values(random_, n * k, 0)), b_part_(is_plain(b) ? oracle::Part{} : quantized_b(1)) {}
 
     // Returns false, with the reason in mxq_last_error, where nothing that promises invariant rows takes the product.
     bool is_supported() {
         Batch one{{0}, {}, 0};
         return run(one, true).empty();
     }
-    std::string implementation() const { return implementation_; }
+    int64_t row_bytes() const { return n * (format_ == MXQ_FORMAT_F32 ? 4 : 2); }
+    const std::set<std::string>& implementations() const { return implementations_; }
+    // Runs the implementation of this name from now on; "": the one that dispatch chooses.
+    void force(const std::string& name) { forced_ = name; }
     Bytes run(const Batch& batch, bool query_alone = false) {
         const auto count = static_cast<int64_t>(batch.rows.size());
         const auto groups = static_cast<int64_t>(batch.ends.size());
@@ -94,8 +109,8 @@ public:
         const testing::Buffer ends(device_, stored);
         if (groups) ok(testing::set_ends(a.tensor, ends.data(), MXQ_TYPE_INT64, static_cast<int32_t>(groups)));
         Operand b = operand_b(groups);
-        testing::Output d(device_, MXQ_FORMAT_F32, {std::nullopt, count, n}, 0, nullptr);
-        const auto options = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T);
+        testing::Output d(device_, format_, {std::nullopt, count, n}, 0, nullptr);
+        const auto options = testing::gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T, 0, forced_.empty() ? nullptr : forced_.c_str());
         ok(mxq_gemm_options_set_row_invariant(options, 1));
         const auto query = groups ? mxq_grouped_gemm_query : mxq_gemm_query;
         if (!device_.is_cpu() && batch.sm_count) {
@@ -106,13 +121,28 @@ public:
         testing::Plan plan;
         if (query(device_.context, options, a.tensor, b.tensor, d.tensor, plan.out()) != MXQ_STATUS_OK) return {1};
         if (query_alone) return {};
-        if (implementation_.empty()) implementation_ = mxq_plan_implementation(plan);
-        REQUIRE(implementation_ == mxq_plan_implementation(plan));
-        testing::run_product(device_, groups ? mxq_grouped_gemm : mxq_gemm, query, options, a.tensor, b.tensor, d.tensor);
+        implementations_.insert(mxq_plan_implementation(plan));
+        const auto verb = groups ? mxq_grouped_gemm : mxq_gemm;
+        if (device_.is_cpu() || !batch.captured)
+            testing::run_product(device_, verb, query, options, a.tensor, b.tensor, d.tensor);
+        else
+            replay(verb, options, a.tensor, b.tensor, d.tensor, static_cast<size_t>(mxq_plan_workspace_bytes(plan)));
         return d.bytes();
     }
 
 private:
+    void replay([[maybe_unused]] testing::ProductVerb verb, [[maybe_unused]] mxq_gemm_options* options,
+                [[maybe_unused]] mxq_tensor* a, [[maybe_unused]] mxq_tensor* b, [[maybe_unused]] mxq_tensor* d,
+                [[maybe_unused]] size_t workspace_bytes) {
+#ifdef MXQ_TESTS_CUDA
+        testing::Buffer workspace(device_, workspace_bytes);
+        testing::Stream stream;
+        testing::Graph graph(stream, [&] {
+            ok(verb(device_.context, options, a, b, d, workspace_bytes ? workspace.data() : nullptr, workspace_bytes, stream.handle));
+        });
+        graph.replay();
+#endif
+    }
     oracle::Part quantized_b(int64_t matrices) const {
         oracle::Floats all;
         for (int64_t i = 0; i < matrices; ++i) all.insert(all.end(), b_values_.begin(), b_values_.end());
@@ -149,20 +179,28 @@ private:
     }
 
     testing::Device& device_;
+    int64_t n, k;
+    int32_t format_;  // of D
     cases::Random random_;
     Rows rows_, nan_, huge_;
     oracle::Spec b_spec_;
     oracle::Floats b_values_;
     oracle::Part b_part_;
-    std::string implementation_;
+    std::string forced_;
+    std::set<std::string> implementations_;
 };
+
+// Returns the product of all drawn rows.
+Bytes product_of_all(Product& product) {
+    Batch all;
+    for (int64_t i = 0; i < rows_drawn; ++i) all.rows.push_back(i);
+    return product.run(all);
+}
 
 // Returns how many rows of batches have other bits than all drawn rows in one product; `compared` counts them.
 int64_t rows_that_differ(Product& product, cases::Random& random, int64_t& compared) {
-    Batch all;
-    for (int64_t i = 0; i < rows_drawn; ++i) all.rows.push_back(i);
-    const Bytes expected = product.run(all);
-    constexpr int64_t row_bytes = n * 4;
+    const Bytes expected = product_of_all(product);
+    const int64_t row_bytes = product.row_bytes();
     int64_t differ = 0;
     for (int64_t number = 0; number < batches; ++number) {
         const Batch batch = draw_batch(random, number);
@@ -198,22 +236,35 @@ struct Counts {
     int64_t compared = 0;
 };
 
+void check_pair(testing::Device& device, const oracle::Spec& a, const oracle::Spec& b, const Shape& shape, uint64_t seed, Counts& counts,
+                int32_t format = MXQ_FORMAT_F32) {
+    Product product(device, a, b, shape, seed, format);
+    if (!product.is_supported()) return;
+    cases::Random random(seed + 1000);
+    int64_t compared = 0;
+    const int64_t differ = rows_that_differ(product, random, compared);
+    std::string names;
+    for (const auto& name : product.implementations()) names += " " + name;
+    INFO(text(a, b) << ", n " << shape.n << ", k " << shape.k << ", by" << names);
+    CHECK(differ == 0);
+    ++counts.pairs;
+    counts.compared += compared;
+}
+
 Counts check_pairs(testing::Device& device) {
     Counts counts;
     uint64_t seed = 1;
     for (const auto& a : specs_of_a())
-        for (const auto& b : specs_of_b()) {
-            Product product(device, a, b, ++seed);
-            if (!product.is_supported()) continue;
-            cases::Random random(seed + 1000);
-            int64_t compared = 0;
-            const int64_t differ = rows_that_differ(product, random, compared);
-            INFO(text(a, b) << " by " << product.implementation());
-            CHECK(differ == 0);
-            ++counts.pairs;
-            counts.compared += compared;
-        }
+        for (const auto& b : specs_of_b()) check_pair(device, a, b, {136, 384}, ++seed, counts);
     return counts;
+}
+
+// Lists the pairs that engines serve with.
+std::vector<std::pair<oracle::Spec, oracle::Spec>> served_pairs() {
+    const auto mxfp8 = testing::spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X32);
+    const auto square = testing::spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_128X128);
+    return {{plain, testing::spec_of(MXQ_FORMAT_MXFP4, MXQ_SCALING_1X32)}, {plain, testing::spec_of(MXQ_FORMAT_NVFP4, MXQ_SCALING_1X16)},
+            {mxfp8, mxfp8}, {testing::spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_1X128), square}, {plain, square}};
 }
 
 }  // namespace
@@ -222,6 +273,32 @@ MXQ_CUDA_DEVICE("row invariant: each row has the same bits in any batch") {
     const Counts counts = check_pairs(device);
     CHECK(counts.pairs >= 30);
     CHECK(counts.compared >= counts.pairs * int64_t(2500));
+}
+
+MXQ_CUDA_DEVICE("row invariant: each row has the same bits in any batch, of pairs that are served, with more columns and longer sums") {
+    Counts counts;
+    uint64_t seed = 500;
+    for (const auto& [a, b] : served_pairs())
+        for (const Shape& shape : {Shape{456, 1440}, Shape{1024, 2048}, Shape{72, 4128}})
+            for (int32_t format : {MXQ_FORMAT_F32, MXQ_FORMAT_BF16}) check_pair(device, a, b, shape, ++seed, counts, format);
+    CHECK(counts.pairs == 30);
+}
+
+// Dispatch leaves few rows to weights_sm90 and many to wgmma_bf16_sm90 for that reason.
+MXQ_CUDA_DEVICE("row invariant: weights_sm90 has the bits of wgmma_bf16_sm90 with weights with scales of blocks") {
+    if (std::string(mxq_context_description(device.context)).find("sm_90") == std::string::npos) MXQ_SKIP("not an sm_90 device");
+    uint64_t seed = 900;
+    for (const auto& [a, b] : served_pairs()) {
+        if (b.format == MXQ_FORMAT_FP8_E4M3) continue;
+        for (const Shape& shape : {Shape{136, 384}, Shape{520, 1312}}) {
+            Product product(device, a, b, shape, ++seed);
+            product.force("wgmma_bf16_sm90");
+            const Bytes expected = product_of_all(product);
+            product.force("weights_sm90");
+            INFO(text(a, b) << ", n " << shape.n << ", k " << shape.k);
+            CHECK(product_of_all(product) == expected);
+        }
+    }
 }
 
 TEST_CASE("row invariant: each row has the same bits in any batch on the CPU", "[cpu]") {

@@ -29,6 +29,11 @@ constexpr int32_t tokens_of(int64_t rows, bool grouped) {
     return rows <= (grouped ? kSomeTokens * 3 / 4 : kSomeTokens) ? kSomeTokens : kMostTokens;
 }
 
+// Returns about the nanoseconds of a block of the kernels of weights_ordered.cu.
+constexpr int64_t ordered_block_cost(int32_t tokens) {
+    return tokens == kMostTokens ? 360 : tokens == kSomeTokens ? 220 : 180;
+}
+
 // Returns how many clusters of so many CTAs run at once. SMs of a cluster are neighbours, and how many are differs from chip
 // to chip: so that all chips cut alike, a fifth is left out.
 constexpr int64_t clusters_at_once(int64_t ctas, int32_t sharing) {

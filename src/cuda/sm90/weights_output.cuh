@@ -7,23 +7,24 @@
 namespace mxq::cuda::sm90::weights {
 
 // Brings a piece, 16 lines by 32 tokens, to D; `line` and `token` are the first. Its sums come by way of shared memory
-// (put_turn), since registers are short while other sums wait in them.
-template <Weights kind>
+// (put_turn), since registers are short while other sums wait in them. `lifted`: kLift is part of them.
+template <Weights kind, bool lifted = kind == Weights::Bits8>
 __device__ __noinline__ void write_piece(const Arguments& args, const Tile& tile, int32_t line, int token, uint32_t repair,
                                          uint8_t* out) {
     float sums[bf16::kTurnSums];
     bf16::take_turn(reinterpret_cast<const float*>(out), sums);
 #pragma unroll
-    for (float& sum : sums) sum = kind == Weights::Bits8 ? multiply_rn(sum, kUnlift) : sum;
+    for (float& sum : sums) sum = lifted ? multiply_rn(sum, kUnlift) : sum;
     const bf16::Output output = bf16::output_of<kind>(args, tile, line);
     bf16::add_bias_to_sums(args, tile, output, line, repair, sums);
     bf16::write_any_turn<kind>(args, tile, output, line, token, repair, sums, out);
 }
 
 // Writes 16 lines, from `line` on, of a tile that this CTA has alone.
-template <Weights kind, int tokens>
+template <Weights kind, int tokens, bool lifted = kind == Weights::Bits8>
 __device__ __forceinline__ void write_own_lines(const Arguments& args, const Tile& tile, int32_t line,
-                                                const float (&sums)[tokens / 2], uint32_t repair, bf16::OutOfWarps& outs) {
+                                                const float (&sums)[tokens / 2], uint32_t repair,
+                                                uint8_t (*outs)[bf16::kOutBytes]) {
     if (line >= args.problem.n) return;
 #pragma unroll
     for (int first = 0; first < tokens; first += bf16::kOutTokens) {
@@ -31,7 +32,7 @@ __device__ __forceinline__ void write_own_lines(const Arguments& args, const Til
         uint8_t* const out = outs[bf16::consumer_warp()];
         __syncwarp();  // all have read the piece before
         bf16::put_turn(&sums[first / 2], reinterpret_cast<float*>(out));
-        write_piece<kind>(args, tile, line, first, repair, out);
+        write_piece<kind, lifted>(args, tile, line, first, repair, out);
     }
 }
 

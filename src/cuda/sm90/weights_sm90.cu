@@ -19,6 +19,7 @@
 #include "cuda/sm90/tensor_map.h"
 #include "cuda/sm90/weight_kind.h"
 #include "cuda/sm90/weights_blocks.cuh"
+#include "cuda/sm90/weights_ordered.h"
 #include "cuda/sm90/weights_output.cuh"
 #include "cuda/sm90/weights_producer.cuh"
 #include "cuda/sm90/weights_scaled.cuh"
@@ -160,6 +161,9 @@ int64_t multiprocessors_of(const Context& context, const GemmProblem& p) {
     return p.sm_count > 0 ? std::min<int64_t>(p.sm_count, all) : all;
 }
 
+// Returns whether weights are FP8 with an fp32 scale for 128 codes, or else have scales of blocks.
+bool has_fp8_weights(const GemmProblem& p) { return has_scales_of_128(p.b) && p.b.element == Element::E4M3; }
+
 // Returns how many CTAs may run at once: each may have an SM of its own, where SMs are limited.
 int64_t ctas_at_once(const Context& context, const GemmProblem& p, int32_t halves) {
     return multiprocessors_of(context, p) * (p.sm_count > 0 ? 1 : ctas_of_sm(tokens_of(p), halves));
@@ -168,15 +172,25 @@ int64_t ctas_at_once(const Context& context, const GemmProblem& p, int32_t halve
 // Tiles of FP4 weights and 128 tokens have 256 lines where each SM gets many: an H200, 64 rows of each group, 128 groups of
 // (5760,2880) 905, 883 us, but 32 groups 237, 249.
 Cut cut_of(const Context& context, const GemmProblem& p) {
+    if (p.row_invariant) return {tokens_of(p), 1};  // sharing is another order of sums
     const bool are_large = p.b.bits == 4 && tokens_of(p) == kMostTokens;
     if (are_large && tiles_of(p, 2) >= 16 * multiprocessors_of(context, p)) return {kMostTokens, 1, 2};
     return weights::cut_of(tiles_of(p, 1), ceil_div(p.k, int64_t(kBlockNumbers)), tokens_of(p), ctas_at_once(context, p, 1));
 }
 
+// Returns whether a kernel of weights_ordered.cu multiplies. FP8's tiles of this file have the same sums where no CTAs share
+// them, and are faster where there are many.
+bool is_ordered(const Context& context, const GemmProblem& p) {
+    if (!p.row_invariant || !has_fp8_weights(p)) return p.row_invariant;
+    return tiles_of(p, 1) < 2 * multiprocessors_of(context, p);
+}
+
+// Returns whether rows are the same in any batch: MXFP8 is taken for that alone.
+bool keeps_rows(const GemmProblem&) { return true; }
+
 Reason needs_operands(const GemmProblem& p) {
-    const bool is_fp8 = has_scales_of_128(p.b) && p.b.element == Element::E4M3,
-               is_fp4 = is_block_scaled(p.b) && p.b.bits == 4;
-    if (!is_fp8 && !is_fp4)
+    const bool is_fp4 = is_block_scaled(p.b) && p.b.bits == 4, is_mxfp8 = is_block_scaled(p.b) && p.b.bits == 8;
+    if (!has_fp8_weights(p) && !is_fp4 && !(is_mxfp8 && p.row_invariant))
         return [format = p.b.format] {
             return format_text(
                 "needs b in MXFP4, NVFP4 or FP8 E4M3 with scales of 128, found %s of another scaling or format",
@@ -202,7 +216,7 @@ struct Tokens {
 };
 
 Tokens tokens_at(const GemmProblem& p, void* workspace) {
-    if (p.b.bits == 8) {
+    if (p.b.bits == 8 || p.row_invariant) {
         const GemmOperand numbers = as_bf16(p, Side::A, workspace);
         return {numbers, numbers, is_bf16(p.a) ? 0 : widened_bytes(numbers)};
     }
@@ -221,7 +235,8 @@ Reason needs_sizes(const GemmProblem& p) {
     void* const workspace = reinterpret_cast<void*>(kWorkspaceAlignment);  // as aligned as it will be
     for (const TileMap& map : {map_of_tokens(tokens_at(p, workspace).of_tiles, tile_rows(p)), map_of_codes(p)})
         if (auto reason = needs_mappable(map); !reason.empty()) return reason;
-    if (const double tiles = double(tiles_of(p, 1)); tiles > 4294000000.0)  // turns of all CTAs are counted in 32 bits
+    constexpr double least_part = 8;  // of a tile: those of weights_ordered.cu may be so much smaller
+    if (const double tiles = double(tiles_of(p, 1)) * least_part; tiles > 4294000000.0)  // turns are counted in 32 bits
         return [tiles] { return format_text("needs less than 2^32 tiles of D, found %.0f", tiles); };
     return {};
 }
@@ -258,6 +273,11 @@ Arguments arguments_of(const GemmProblem& p, const GemmOperand& tokens, const Cu
 
 void run(const Context& context, const GemmProblem& p, const Launch& call) {
     const CurrentDevice current(*context.cuda);  // whose driver encodes tensor maps
+    if (is_ordered(context, p)) {
+        const GemmOperand tokens = tokens_at(p, call.workspace).numbers;
+        if (!is_bf16(p.a)) widen(context, p, Side::A, tokens, call.stream);
+        return run_ordered(context, p, tokens, call.stream);
+    }
     const Cut cut = cut_of(context, p);
     const int64_t tiles = tiles_of(p, cut.halves);
     if (tiles == 0) return;
@@ -276,12 +296,14 @@ void load(const Context& context) {
     load_kernels(kernels);
     load_widen(context);
     load_arrange_tokens();
+    load_ordered();
 }
 
 int32_t bound(const Context&, const GemmProblem&) { return MXQ_BOUND_EXACT_PRODUCTS; }
 
 }  // namespace
 
-const GemmImplementation weights_sm90{.name = "weights_sm90", .run = run, .load = load, .bound = bound, .prepare = prepare};
+const GemmImplementation weights_sm90{
+    .name = "weights_sm90", .run = run, .load = load, .bound = bound, .prepare = prepare, .keeps_rows = keeps_rows};
 
 }  // namespace mxq::cuda

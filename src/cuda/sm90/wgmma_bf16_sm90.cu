@@ -114,8 +114,7 @@ Cut cut_of(const Context& context, const GemmProblem& p) {
     const int64_t groups = p.grouping == Grouping::Rows ? std::max<int64_t>(1, p.groups.count) : 1;
     const TilesToCut tiles{token_tiles_of(p, kMostTokens) * line_tiles(p), token_tiles_of(p, kFewTokens) * line_tiles(p),
                            arranged_steps_of(p), parts_of_numbers(p.a) == 2 || p.m <= kFewTokens / 2 * groups};
-    if (p.row_invariant) return {tiles.is_narrow ? kFewTokens : kMostTokens, 1};  // sharing is another order of sums
-    return cut_of(tiles, blocks_at_most(context, p));
+    return cut_of(tiles, blocks_at_most(context, p), p.row_invariant ? 1 : kMostSharing);
 }
 
 Reason needs_sizes(const Context& context, const GemmProblem& p) {

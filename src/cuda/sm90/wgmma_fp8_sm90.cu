@@ -22,6 +22,7 @@
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
 #include "cuda/sm90/fp8_block.cuh"
+#include "cuda/sm90/fp8_few.h"
 #include "cuda/sm90/fp8_squares.h"
 #include "cuda/sm90/needs_chip.h"
 #include "cuda/sm90/tensor_map.h"
@@ -311,6 +312,22 @@ bool serves_squares(const GemmProblem& p, const Plan& plan, const ProductArgumen
            args.late && p.d.format == MXQ_FORMAT_BF16 && steps % kStages == 0 && steps <= squares::kMostTileSteps;
 }
 
+// Returns whether fp8_few.cu serves, and takes less time: E4M3 without a pass and groups, one scale of B for 128 lines, sums alone,
+// all SMs.
+bool serves_few(const Context& context, const GemmProblem& p, const Plan& plan) {
+    constexpr int64_t most_row_tiles = 65535;
+    const bool fits = p.d.format == MXQ_FORMAT_BF16 || p.d.format == MXQ_FORMAT_F32;
+    return fits && p.grouping == Grouping::None && plan.a.stays && plan.b.stays && p.a.element == Element::E4M3 &&
+           p.b.element == Element::E4M3 && has_scales_of_128(p.a) && has_scales_of_128(p.b) &&
+           p.b.layout.tile_rows == kBlock128 && p.is_sum_alone() && p.sm_count == 0 && p.m <= most_row_tiles * 64 && p.k > 0 &&
+           few::pays(p.m, p.n, ceil_div(p.k, int64_t(kStepBytes)), context.cuda->multiprocessors);
+}
+
+void run_few(const Context& context, const GemmProblem& p, const MoveCall& a, const MoveCall& b, void* stream) {
+    const few::Tile tile = few::tile_of(p.m, p.n, ceil_div(p.k, int64_t(kStepBytes)), context.cuda->multiprocessors);
+    few::multiply(context, p, tile, map_of_source(a, kRankA, kProductRows), map_of_source(b, kRankB, tile.columns), stream);
+}
+
 void run_squares(const Context& context, const GemmProblem& p, const MoveCall& a, const MoveCall& b, void* stream,
                  ProductArguments& args) {
     using namespace squares;
@@ -332,6 +349,7 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     const CurrentDevice current(*context.cuda);  // whose driver encodes tensor maps
     const Plan& plan = *static_cast<const Plan*>(call.state);
     const MoveCall a = placed(plan.a, p.a, call.workspace), b = placed(plan.b, p.b, call.workspace);
+    if (serves_few(context, p, plan)) return run_few(context, p, a, b, call.stream);
     const bool passes = plan.a.passed || plan.b.passed;
     if (passes) move_operands(context, plan.a.passed ? &a : nullptr, plan.b.passed ? &b : nullptr, p.sm_count, call.stream);
     ProductArguments args = arguments_of(p, plan, a, b);
@@ -346,6 +364,7 @@ void load(const Context& context) {
     if (context.cuda->compute_capability != 90) return;
     load_kernels(kernels);
     load_kernel(squares::multiply, squares::kSharedBytes);
+    few::load();
     load_move_operands();
 }
 
