@@ -53,12 +53,13 @@ struct Decoder {
     }
     __device__ __forceinline__ uint32_t quarter() const { return read_thread() % 32 / 8; }
     __device__ __forceinline__ void begin_tile(const Tile& tile) {
-        if (!kHasBlockScales<kind> || !args.shifted) return;
+        if constexpr (kHasBlockScales<kind>)
 #pragma unroll
-        for (int i = 0; i < 2; i++)
-            shifts[i] = (uint32_t(reinterpret_cast<uintptr_t>(matrix_scales(args.problem.b, tile.group))) +
-                         scales_of_line(args.problem, tile, line(i))) %
-                        4 * 8;
+            for (int i = 0; i < 2; i++)
+                if (args.shifted)
+                    shifts[i] = (uint32_t(reinterpret_cast<uintptr_t>(matrix_scales(args.problem.b, tile.group))) +
+                                 scales_of_line(args.problem, tile, line(i))) %
+                                4 * 8;
     }
     // Returns the scales of the thread's quarter of a line, a byte each.
     __device__ __forceinline__ void load_scales(int i, uint32_t (&to)[kScales]) const {
