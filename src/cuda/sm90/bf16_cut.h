@@ -40,8 +40,8 @@ inline int64_t cost_of(const TilesToCut& tiles, const Cut& cut, int64_t clusters
 }
 
 // Returns the cut for so many multiprocessors. Tiles of which each has some are not shared, nor are those of which a block
-// would have hardly any steps. Shared tiles are all made at once, so that each block has one. With a `most` of 1 sums are the
-// same for any number of rows: tiles of 128 and of 256 tokens sum alike.
+// would have hardly any steps. Shared tiles are all made at once, so that each block has one. With a `most` of 1 sums are
+// the same for any number of rows: tiles of 128 and of 256 tokens sum alike.
 inline Cut cut_of(const TilesToCut& tiles, int64_t multiprocessors, int32_t most = kMostSharing) {
     Cut best{tiles.is_narrow ? kFewTokens : kMostTokens, 1};
     if (tiles.of(best.tokens) == 0 || tiles.of(best.tokens) >= multiprocessors) return best;

@@ -1,11 +1,13 @@
-// The kernel of wgmma_fp8_sm90 for few rows of FP8 with scales of 128: tiles of 64 or 128 rows by 32, 64 or 128 columns, so that
-// few rows have many. A CTA has one tile:
+// The kernel of wgmma_fp8_sm90 for few rows of FP8 with scales of 128: tiles of 64 or 128 rows by 32, 64 or 128 columns, so
+// that few rows have many. A CTA has one tile:
 //
 //     warpgroups but the last    64 rows each: products of 128 codes, added to totals in fp32 by the scales of both sides
 //     one warp more              loads steps of 128 codes of A and B
 //
 // Products, factors and additions come in the order of fp8_consumers.cuh, so that sums are the same, bit for bit.
 #include "cuda/sm90/fp8_few.h"
+
+#include <algorithm>
 
 #include "cuda/device.h"
 #include "cuda/launch.h"
@@ -43,7 +45,8 @@ struct Shared {
 
 // Loads all steps, one lane.
 template <int warpgroups, int columns>
-__device__ __forceinline__ void load_steps(const Arguments& args, Shared<warpgroups, columns>& shared, int32_t row, int32_t column) {
+__device__ __forceinline__ void load_steps(const Arguments& args, Shared<warpgroups, columns>& shared, int32_t row,
+                                           int32_t column) {
     Ring<kStages> ring;
 #pragma unroll 1
     for (int32_t step = 0; step < args.steps; step++, ring.next()) {
@@ -63,9 +66,9 @@ struct Consumer {
     static constexpr int kSums = columns / 2;
     const Arguments& args;
     Block& shared;
-    int32_t row, column;        // the thread's first row, and the tile's first column
-    const float* of_rows[2];    // scales of the thread's rows in the next step
-    const float* of_columns;    // and of the tile's columns
+    int32_t row, column;      // the thread's first row, and the tile's first column
+    const float* of_rows[2];  // scales of the thread's rows in the next step
+    const float* of_columns;  // and of the tile's columns
     Ring<kStages> ring = {};
     float totals[kSums];
 
@@ -166,7 +169,9 @@ __global__ void __launch_bounds__(warpgroups* kWarpgroup + 32) few_kernel(const 
         return;
     }
     const int32_t row = first_row + int32_t(threadIdx.x / 32) * 16 + int32_t(threadIdx.x % 32) / 4, last = args.rows - 1;
-    const auto scale_of_row = [&](int32_t r) { return args.of_a.first + (min(r, last) >> args.of_a.lines_log2) * args.of_a.line; };
+    const auto scale_of_row = [&](int32_t r) {
+        return args.of_a.first + (min(r, last) >> args.of_a.lines_log2) * args.of_a.line;
+    };
     Consumer<warpgroups, columns> consumer{args,
                                            shared,
                                            row,
@@ -179,10 +184,26 @@ __global__ void __launch_bounds__(warpgroups* kWarpgroup + 32) few_kernel(const 
 template <int warpgroups, int columns>
 constexpr KernelEntry<Tile, Arguments> entry() {
     static_assert(sizeof(Shared<warpgroups, columns>) <= 227 * 1024, "what a CTA may have");
-    return {{warpgroups, columns}, few_kernel<warpgroups, columns>, warpgroups * kWarpgroup + 32, sizeof(Shared<warpgroups, columns>)};
+    return {{warpgroups, columns},
+            few_kernel<warpgroups, columns>,
+            warpgroups * kWarpgroup + 32,
+            sizeof(Shared<warpgroups, columns>)};
 }
 
 constexpr KernelEntry<Tile, Arguments> kernels[] = {entry<1, 32>(), entry<1, 64>(), entry<2, 64>(), entry<2, 128>()};
+
+// Returns about the cycles of so many rounds of tiles.
+constexpr int64_t cost_of(int64_t rounds, int64_t steps, int64_t of_step, int64_t of_end) {
+    return rounds * (steps * of_step + of_end);
+}
+
+// A step takes what its loads take, 55 bytes a cycle, or its products and the wait for the last.
+int64_t cost_of(int64_t m, int64_t n, int64_t steps, const Tile& tile, int64_t sms) {
+    const int64_t tiles = ceil_div(m, int64_t(tile.rows())) * ceil_div(n, int64_t(tile.columns));
+    const int64_t loads = (tile.rows() + tile.columns) * kStepBytes / 55;
+    const int64_t products = 2 * tile.warpgroups * tile.columns + 100;
+    return cost_of(ceil_div(tiles, sms), steps, std::max(loads, products), 2500);
+}
 
 Scales scales_of(const GemmOperand& operand) {
     const ScaleLayout& layout = operand.layout;
@@ -192,9 +213,33 @@ Scales scales_of(const GemmOperand& operand) {
 
 }  // namespace
 
-void multiply(const Context& context, const GemmProblem& p, const Tile& tile, const TileMap& a, const TileMap& b, void* stream) {
-    const Arguments args{tensor_map(driver(), a), tensor_map(driver(), b), scales_of(p.a), scales_of(p.b), p.d, int32_t(p.m),
-                         int32_t(p.n), int32_t(ceil_div(p.k, int64_t(kStepBytes)))};
+Tile tile_of(int64_t m, int64_t n, int64_t steps, int64_t sms) {
+    Tile best = kernels[0].key;
+    for (const auto& kernel : kernels)
+        if (cost_of(m, n, steps, kernel.key, sms) < cost_of(m, n, steps, best, sms)) best = kernel.key;
+    return best;
+}
+
+// Those kernels have two tiles of 128 x 192 at once in a cluster of two CTAs, or two of 256 x 128.
+bool pays(int64_t m, int64_t n, int64_t steps, int64_t sms) {
+    const int64_t clusters = std::max<int64_t>(1, sms / 2);
+    const int64_t wide =
+                      cost_of(ceil_div(ceil_div(m, int64_t(128)) * ceil_div(n, int64_t(384)), clusters), steps, 830, 3300),
+                  square =
+                      cost_of(ceil_div(ceil_div(m, int64_t(256)) * ceil_div(n, int64_t(256)), clusters), steps, 1060, 3300);
+    return cost_of(m, n, steps, tile_of(m, n, steps, sms), sms) < std::min(wide, square);
+}
+
+void multiply(const Context& context, const GemmProblem& p, const Tile& tile, const TileMap& a, const TileMap& b,
+              void* stream) {
+    const Arguments args{tensor_map(driver(), a),
+                         tensor_map(driver(), b),
+                         scales_of(p.a),
+                         scales_of(p.b),
+                         p.d,
+                         int32_t(p.m),
+                         int32_t(p.n),
+                         int32_t(ceil_div(p.k, int64_t(kStepBytes)))};
     const dim3 grid(unsigned(ceil_div(p.n, int64_t(tile.columns))), unsigned(ceil_div(p.m, int64_t(tile.rows()))));
     launch(context, kernels, tile, "wgmma_fp8_sm90", grid, stream, args);
 }

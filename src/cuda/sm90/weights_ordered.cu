@@ -1,6 +1,6 @@
 // Products of weights_sm90 in one order of sums: that of wgmma_bf16_sm90 for weights with scales of blocks, and that of
-// weights_blocks.cuh for FP8 with scales of 128. The contraction is not split among CTAs. Three warpgroups decode ahead of the
-// one that multiplies, so that a tile takes little longer than its products take one after another. A persistent CTA:
+// weights_blocks.cuh for FP8 with scales of 128. The contraction is not split among CTAs. Three warpgroups decode ahead of
+// the one that multiplies, so that a tile takes little longer than its products take one after another. A persistent CTA:
 //
 //     warps 0..3     load codes, find tiles, load scales and tokens
 //     warps 4..7     multiply 64 lines and all tokens of a tile, and write D
@@ -37,8 +37,8 @@ __device__ __forceinline__ void load_codes(const Arguments& args, OrderedShared<
             wait(shared.code_free[ring.at()], ring.parity() ^ 1);
             if (elect_lane()) {
                 arrive_expecting(shared.code_full[ring.at()], sizeof shared.codes[0]);
-                load_tile(shared.codes[ring.at()], args.codes, {block * OrderedShared<kind, tokens>::kCodeBytes, line, matrix},
-                          shared.code_full[ring.at()]);
+                load_tile(shared.codes[ring.at()], args.codes,
+                          {block * OrderedShared<kind, tokens>::kCodeBytes, line, matrix}, shared.code_full[ring.at()]);
             }
             __syncwarp();
         }
@@ -57,8 +57,8 @@ __device__ __forceinline__ void load_tokens(const Arguments& args, OrderedShared
                 arrive_expecting(shared.token_full[ring.at()], sizeof shared.tokens_of[0]);
 #pragma unroll
                 for (int box = 0; box < kBlockBoxes; box++)
-                    load_tile(shared.tokens_of[ring.at()][box], args.tokens, {block * kBlockNumbers + box * kBoxNumbers, token, 0},
-                              shared.token_full[ring.at()]);
+                    load_tile(shared.tokens_of[ring.at()][box], args.tokens,
+                              {block * kBlockNumbers + box * kBoxNumbers, token, 0}, shared.token_full[ring.at()]);
             }
             __syncwarp();
         }
@@ -359,7 +359,8 @@ int64_t most_ctas(const Context& context, const GemmProblem& p) {
 
 // Returns the tokens of a tile, those with which all rounds of tiles take least. Sums of tiles of any size are the same.
 int32_t ordered_tokens(const Context& context, const GemmProblem& p) {
-    if (p.grouping == Grouping::Rows) return tokens_of(ceil_div(p.m * parts_of_numbers(p.a), std::max(p.groups.count, 1)), true);
+    if (p.grouping == Grouping::Rows)
+        return tokens_of(ceil_div(p.m * parts_of_numbers(p.a), std::max(p.groups.count, 1)), true);
     int32_t best = kLeastTokens;
     int64_t least = INT64_MAX;
     for (const int32_t tokens : {kLeastTokens, kSomeTokens, kMostTokens}) {

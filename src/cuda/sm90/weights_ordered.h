@@ -1,5 +1,5 @@
-// The kernels of weights_sm90 whose sums run over the contraction from its beginning to its end, whatever the number of rows:
-// for few rows where rows must be invariant.
+// The kernels of weights_sm90 whose sums run over the contraction from its beginning to its end, whatever the number of
+// rows: for few rows where rows must be invariant.
 #pragma once
 #include "core/context.h"
 #include "core/problem.h"

@@ -1,5 +1,5 @@
-// The warpgroups of weights_ordered.cu that decode: a block of 64 lines each, in turn. A thread has a quarter, 32 codes, of two
-// lines, and writes them as BF16 where wgmma reads them. Eight lanes have eight lines, which lie in different banks.
+// The warpgroups of weights_ordered.cu that decode: a block of 64 lines each, in turn. A thread has a quarter, 32 codes, of
+// two lines, and writes them as BF16 where wgmma reads them. Eight lanes have eight lines, which lie in different banks.
 #pragma once
 #include "cuda/sm90/line_codes.cuh"
 #include "cuda/sm90/slots.cuh"
@@ -45,7 +45,7 @@ struct Decoder {
     Block& shared;
     Ring<Block::kCodeStages> codes = {};
     Ring<kDecodedStages> decoded = {};
-    uint32_t turn = 0;  // whose block is next
+    uint32_t turn = 0;            // whose block is next
     uint32_t shifts[2] = {0, 0};  // by which scales of the two lines are unaligned, in bits
 
     __device__ __forceinline__ uint32_t line(int i) const {
@@ -67,7 +67,8 @@ struct Decoder {
         const uint32_t word = kind == Kind::Nvfp4 ? quarter() / 2 : 0;
         uint32_t four = reinterpret_cast<const uint32_t*>(from)[word * kScaledLines + line(i)];
         if (args.shifted)
-            four = __funnelshift_r(four, reinterpret_cast<const uint32_t*>(from)[(word + 1) * kScaledLines + line(i)], shifts[i]);
+            four = __funnelshift_r(four, reinterpret_cast<const uint32_t*>(from)[(word + 1) * kScaledLines + line(i)],
+                                   shifts[i]);
         const uint32_t first = kind == Kind::Nvfp4 ? quarter() % 2 * 2 : quarter();
 #pragma unroll
         for (int s = 0; s < kScales; s++) to[s] = permute_bytes(four, 0, 0x4440 + first + s);
@@ -84,11 +85,12 @@ struct Decoder {
     // Stores eight numbers, number `eight` of the quarter.
     __device__ __forceinline__ void store_eight(int i, int eight, const uint32_t (&of)[4]) const {
         const uint32_t chunk = quarter() % 2 * 4 + eight, own = line(i);
-        *reinterpret_cast<uint4*>(shared.decoded[decoded.at()][quarter() / 2] + own * kTokenBytes + (chunk ^ own % 8) * 16) = {
-            of[0], of[1], of[2], of[3]};
+        *reinterpret_cast<uint4*>(shared.decoded[decoded.at()][quarter() / 2] + own * kTokenBytes +
+                                  (chunk ^ own % 8) * 16) = {of[0], of[1], of[2], of[3]};
     }
     template <bool special>
-    __device__ __forceinline__ void decode_line(int i, const uint32_t (&words)[kCodeWords], const uint32_t (&scales)[kScales]) const {
+    __device__ __forceinline__ void decode_line(int i, const uint32_t (&words)[kCodeWords],
+                                                const uint32_t (&scales)[kScales]) const {
 #pragma unroll
         for (int eight = 0; eight < 4; eight++) {
             uint32_t numbers[4];
@@ -147,7 +149,8 @@ struct Decoder {
                 const bool mine = turn == own;
                 turn = turn == kDecoders - 1 ? 0 : turn + 1;
                 if (!mine) continue;
-                // A free stage first: products of an earlier block are then complete, and so is the last round of these codes.
+                // A free stage first: products of an earlier block are then complete, and so is the last round of these
+                // codes.
                 wait(shared.decoded_free[decoded.at()], decoded.parity() ^ 1);
                 wait(shared.code_full[codes.at()], codes.parity());
                 decode_block(slot);

@@ -23,9 +23,9 @@ constexpr Weights kWeights = kind == Kind::Mxfp4   ? Weights::Bits4
 template <Kind kind>
 constexpr bool kHasBlockScales = kind != Kind::Fp8;
 
-constexpr int kLines = 64;                                  // of a tile
-constexpr int kBlockBoxes = kBlockNumbers / kBoxNumbers;    // of a block
-constexpr int kDecoders = 3, kWarps = kWarpgroup / 32;      // warpgroups that decode; warps of one
+constexpr int kLines = 64;                                // of a tile
+constexpr int kBlockBoxes = kBlockNumbers / kBoxNumbers;  // of a block
+constexpr int kDecoders = 3, kWarps = kWarpgroup / 32;    // warpgroups that decode; warps of one
 constexpr int kOrderedThreads = (2 + kDecoders) * kWarpgroup;
 constexpr int kDecodedStages = 4;
 static_assert(kDecodedStages > kDecoders, "each warpgroup decodes a block of its own");

@@ -16,8 +16,8 @@
 // of their own (numerics/rebase_guard.h), or scales, an element takes two operations instead of one. A step whose blocks of
 // 32 have references of their own is added up every 32 codes: exact, and slow.
 //
-// A step is 40 KB from L2 and 128 x 192 x 128 products: 768 cycles of the tensor cores. FP8 1x128 with 128x128 has a kernel of its
-// own where D is BF16 and takes sums alone (fp8_squares.cu).
+// A step is 40 KB from L2 and 128 x 192 x 128 products: 768 cycles of the tensor cores. FP8 1x128 with 128x128 has a kernel
+// of its own where D is BF16 and takes sums alone (fp8_squares.cu).
 #include "cuda/device.h"
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
@@ -312,15 +312,15 @@ bool serves_squares(const GemmProblem& p, const Plan& plan, const ProductArgumen
            args.late && p.d.format == MXQ_FORMAT_BF16 && steps % kStages == 0 && steps <= squares::kMostTileSteps;
 }
 
-// Returns whether fp8_few.cu serves, and takes less time: E4M3 without a pass and groups, one scale of B for 128 lines, sums alone,
-// all SMs.
+// Returns whether fp8_few.cu serves, and takes less time: E4M3 without a pass and groups, one scale of B for 128 lines, sums
+// alone, all SMs.
 bool serves_few(const Context& context, const GemmProblem& p, const Plan& plan) {
     constexpr int64_t most_row_tiles = 65535;
     const bool fits = p.d.format == MXQ_FORMAT_BF16 || p.d.format == MXQ_FORMAT_F32;
     return fits && p.grouping == Grouping::None && plan.a.stays && plan.b.stays && p.a.element == Element::E4M3 &&
            p.b.element == Element::E4M3 && has_scales_of_128(p.a) && has_scales_of_128(p.b) &&
-           p.b.layout.tile_rows == kBlock128 && p.is_sum_alone() && p.sm_count == 0 && p.m <= most_row_tiles * 64 && p.k > 0 &&
-           few::pays(p.m, p.n, ceil_div(p.k, int64_t(kStepBytes)), context.cuda->multiprocessors);
+           p.b.layout.tile_rows == kBlock128 && p.is_sum_alone() && p.sm_count == 0 && p.m <= most_row_tiles * 64 &&
+           p.k > 0 && few::pays(p.m, p.n, ceil_div(p.k, int64_t(kStepBytes)), context.cuda->multiprocessors);
 }
 
 void run_few(const Context& context, const GemmProblem& p, const MoveCall& a, const MoveCall& b, void* stream) {

@@ -28,6 +28,7 @@ class _Settings(NamedTuple):
     weight_gradient: str
     alignment: Tuple[int, int]
     cover_rows: bool
+    row_invariant: bool
 
     @property
     def weight_spec(self) -> Spec:
@@ -66,7 +67,7 @@ class _Linear(torch.autograd.Function):
         ctx.weight_fields, ctx.has_ends, ctx.x_tensors = len(_fields(qw, "columnwise")), ends is not None, len(x)
         ctx.save_for_backward(weight, *_fields(qw, "columnwise"), *kept, *([] if ends is None else [ends]))
         product = matmul if ends is None else grouped_matmul
-        return product(qx, qw.mT, bias=bias)
+        return product(qx, qw.mT, bias=bias, row_invariant=settings.row_invariant)
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> Tuple[Optional[Tensor], ...]:
@@ -83,7 +84,8 @@ class _Linear(torch.autograd.Function):
         dx = dw = dbias = None
         if of_x:
             product = matmul if groups is None else grouped_matmul
-            dx = product(qdy, _kept(qw, settings.weight_spec, weight.shape, None, "columnwise", dy), dtype=ctx.dtypes[0])
+            dx = product(qdy, _kept(qw, settings.weight_spec, weight.shape, None, "columnwise", dy), dtype=ctx.dtypes[0],
+                         row_invariant=settings.row_invariant)
         if of_weight:
             dw = _weight_gradient(settings, dy, qdy, x, Packed(x, ctx.x_text, x_shape), groups, weight.dtype)
         if of_bias:
@@ -149,12 +151,13 @@ def _check(x: Any, weight: Any, format: Optional[str], scaling: Optional[str], s
 
 
 def _layer(x: Any, weight: Any, bias: Optional[Tensor], groups: Optional[Groups], format: Optional[str], scaling: Optional[str],
-           scale_rounding: Optional[str], weight_gradient: str) -> Tensor:
+           scale_rounding: Optional[str], weight_gradient: str, row_invariant: bool) -> Tensor:
     _check(x, weight, format, scaling, scale_rounding, weight_gradient)
     if isinstance(weight, QTensor):
         if groups is None:
-            return _torch_calls.matmul(x, weight.T, bias=bias)
-        return _torch_calls.grouped_matmul(x, weight.mT, groups=None if isinstance(x, QTensor) else groups, bias=bias)
+            return _torch_calls.matmul(x, weight.T, bias=bias, row_invariant=row_invariant)
+        return _torch_calls.grouped_matmul(x, weight.mT, groups=None if isinstance(x, QTensor) else groups, bias=bias,
+                                           row_invariant=row_invariant)
     if not torch.compiler.is_compiling():
         _torch_calls.refuse_transforms("linear layers")
     quantized = isinstance(x, QTensor)
@@ -162,7 +165,7 @@ def _layer(x: Any, weight: Any, bias: Optional[Tensor], groups: Optional[Groups]
         format, scaling = x.format, scaling or x.scaling
     settings = _Settings(format or "mxfp8_e4m3", scaling, scale_rounding, weight_gradient,
                          (1, 0) if groups is None else groups.alignment,
-                         groups is not None and groups.cover_rows)
+                         groups is not None and groups.cover_rows, row_invariant)
     packed = pack(x, "x") if quantized else Packed([x], "", [])
     apply: Any = _Linear.apply
     y: Tensor = apply(weight, bias, None if groups is None else groups.ends, settings, packed.text, packed.shape, *packed.tensors)
@@ -170,7 +173,7 @@ def _layer(x: Any, weight: Any, bias: Optional[Tensor], groups: Optional[Groups]
 
 
 def linear(x: Any, weight: Any, format: Optional[str] = None, *, scaling: Optional[str] = None, scale_rounding: Optional[str] = None,
-           bias: Optional[Tensor] = None, weight_gradient: str = "quantized") -> Tensor:
+           bias: Optional[Tensor] = None, weight_gradient: str = "quantized", row_invariant: bool = False) -> Tensor:
     """x weight^T + bias. x (tokens, inputs), weight (outputs, inputs), bias (outputs).
 
     A plain weight and x are quantized on the way to `format`, by default "mxfp8_e4m3", and so are the operands of the gradients. A
@@ -181,16 +184,17 @@ def linear(x: Any, weight: Any, format: Optional[str] = None, *, scaling: Option
     scaling: of the weights; with "32x32", "128x128" and "16x16" plain rows have "1x32", "1x128" and "1x16".
     weight_gradient: "quantized" (dy and x as columnwise parts; that of a quantized x is requantized where it has none),
         "dequantized" (the values of their rowwise parts), or "high_precision" (dy and x as they are).
+    row_invariant: the bits of a row of the result, and of the gradient of x where weights are plain, depend on no other row of x.
     """
     if isinstance(x, QTensor):
-        return _layer(x, weight, bias, None, format, scaling, scale_rounding, weight_gradient)
-    y = _layer(x.reshape(-1, x.shape[-1]), weight, bias, None, format, scaling, scale_rounding, weight_gradient)
+        return _layer(x, weight, bias, None, format, scaling, scale_rounding, weight_gradient, row_invariant)
+    y = _layer(x.reshape(-1, x.shape[-1]), weight, bias, None, format, scaling, scale_rounding, weight_gradient, row_invariant)
     return y.reshape(*x.shape[:-1], y.shape[-1])
 
 
 def grouped_linear(x: Any, weights: Any, ends: Any = None, format: Optional[str] = None, *, scaling: Optional[str] = None,
                    scale_rounding: Optional[str] = None, bias: Optional[Tensor] = None, weight_gradient: str = "quantized",
-                   check_ends: bool = False) -> Tensor:
+                   row_invariant: bool = False, check_ends: bool = False) -> Tensor:
     """linear with one weight for each group of rows, such as the tokens of each expert. weights (groups, outputs, inputs), bias
     (groups, outputs).
 
@@ -209,4 +213,4 @@ def grouped_linear(x: Any, weights: Any, ends: Any = None, format: Optional[str]
         if groups is None:
             raise Error("x has no groups; give ends, or quantize x with groups")
         x = x.grouped(groups) if isinstance(x, QTensor) else x
-    return _layer(x, weights, bias, groups, format, scaling, scale_rounding, weight_gradient)
+    return _layer(x, weights, bias, groups, format, scaling, scale_rounding, weight_gradient, row_invariant)
