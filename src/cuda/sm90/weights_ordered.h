@@ -6,9 +6,6 @@
 
 namespace mxq::cuda::sm90::weights {
 
-// Returns the tiles of a product, at most.
-int64_t ordered_tiles(const Context& context, const GemmProblem& p);
-
 // Enqueues the product of tokens, A as BF16 or in two parts. B is FP8 E4M3 with scales of 128, or MXFP4, NVFP4 or MXFP8.
 void run_ordered(const Context& context, const GemmProblem& p, const GemmOperand& tokens, void* stream);
 

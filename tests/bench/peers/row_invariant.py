@@ -69,11 +69,12 @@ def invariant(library, implementation=None):
 
 def measure(library, products, rows, ids, expected, also, arguments):
     handle, keep, order, ends = products.operands(rows, ids)
-    candidates, names, bits, failed = {}, {}, {}, {}
+    candidates, names, bits, failed, outs = {}, {}, {}, {}, []
     for name in ["default", "invariant"] + also:
         try:
             options = None if name == "default" else invariant(library, name if name in also else None)
             calls, out, names[name] = products.calls(handle, rows, ends, options)
+            outs.append(out)  # whose memory the graphs write
             calls[0]()
             torch.cuda.synchronize()
             candidates[name] = calls
