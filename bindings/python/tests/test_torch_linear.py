@@ -164,6 +164,21 @@ def test_numbers_of_tokens_that_are_symbols():
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
 
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("frozen", [False, True])
+def test_rows_that_are_invariant(frozen, grouped):
+    weight = EACH if grouped else W
+    weight = mxq.quantize(weight) if frozen else weight.clone()
+    whole, few = X.clone().requires_grad_(), X[:20].clone().requires_grad_()
+    y = layer(whole, weight, grouped, row_invariant=True)
+    y.backward(DY)
+    ends = torch.tensor([20, 20, 20], dtype=torch.int32)
+    first = mt.grouped_linear(few, weight, ends, row_invariant=True) if grouped else mt.linear(few, weight, row_invariant=True)
+    first.backward(DY[:20])
+    assert torch.equal(y[:20], first)
+    assert torch.equal(whole.grad[:20], few.grad)
+
+
 def test_refusals():
     w, each, q = W.clone().requires_grad_(), EACH.clone().requires_grad_(), mxq.quantize(X)
     grouped, tiles = mxq.quantize(X, groups=ENDS), mxq.quantize(X, scaling="32x32")
