@@ -346,13 +346,32 @@ bool has_rows_for_fp4(const GemmProblem& p) {
 }
 
 // Returns whether weights_sm90 takes rows that must be invariant: few of them, since wgmma_bf16_sm90 has the same sums in tiles
-// that are faster with many, and all of weights with scales of 128, which it alone takes.
+// that are faster with many, and all of weights with scales of 128, which it alone takes. An H200, 2026-11-29, rows in all:
+//
+//     weights_sm90 | wgmma_bf16_sm90         1 row       16 rows     64           256          512          2048
+//     BF16 with MXFP4, (4096,4096)           19 | 41     19 | 41     20 | 41      27 | 43      48 | 44
+//         32 groups of (5760,2880)                                   193 | 367    225 | 347    237 | 331    356 | 319
+//     MXFP8 with MXFP8, (4096,4096)          22 | 48     22 | 49     24 | 49                   56 | 52
+//         32 groups of (5760,2880)                                   216 | 379    240 | 388    247 | 364    361 | 361
 bool has_rows_in_order(const GemmProblem& p) {
     if (p.b.across || p.a.across) return false;
     if (has_scales_of_128(p.b)) return mixes_scales_of_128(p);
     const bool is_block_scaled = p.b.scale_type == ScaleType::E8M0 || p.b.scale_type == ScaleType::E4M3;
     if (!is_block_scaled || (p.b.bits != 4 && p.b.bits != 8)) return false;
-    return bf16_rows(p) <= (p.grouping == Grouping::Rows ? 64 * int64_t(std::max(p.groups.count, 1)) : 256);
+    return bf16_rows(p) <= (p.grouping == Grouping::Rows ? 32 * int64_t(std::max(p.groups.count, 1)) : 256);
+}
+
+// Returns whether wgmma_fp8_sm90 multiplies few rows of FP8 with scales of 128 in tiles for few (fp8_few.cu), faster than
+// cuBLASLt. An H200, cuBLASLt 13.1, 2026-11-29, us:
+//
+//     cuBLASLt | wgmma_fp8_sm90     8 rows       16           64           128          512
+//     (4096,4096)                   16.4 | 14.4  16.8 | 12.2  17.1 | 11.4  17.9 | 13.0  18.8 | 24.5
+bool has_few_fp8_rows(const GemmProblem& p) {
+    constexpr int64_t most_rows = 128, most_weights = 1 << 25;
+    const bool are_codes = p.a.element == Element::E4M3 && p.b.element == Element::E4M3 && !p.a.across && !p.b.across;
+    const bool is_d = (p.d.format == MXQ_FORMAT_BF16 || p.d.format == MXQ_FORMAT_F32) && p.is_sum_alone();
+    return are_codes && is_d && has_scales_of_128(p.a) && has_scales_of_128(p.b) && p.b.layout.tile_rows == kBlock128 &&
+           p.grouping == Grouping::None && p.sm_count == 0 && p.m <= most_rows && p.n * p.k <= most_weights;
 }
 
 // Returns the implementation to ask before the list, or null for the order of the list. The first case that fits decides:
@@ -360,7 +379,7 @@ bool has_rows_in_order(const GemmProblem& p) {
 //     rows must be invariant                  weights_sm90 where has_rows_in_order, else null
 //     has_rows_for_fp8_weights                weights_fp8_sm90
 //     has_rows_for_moved_weights              wgmma_fp8_sm90
-//     fills_square_tiles                      wgmma_fp8_sm90
+//     fills_square_tiles, has_few_fp8_rows    wgmma_fp8_sm90
 //     one operand alone has scales of 128     weights_sm90 where it is B, else wgmma_blocks_sm90; mma_bf16_rows for few rows
 //     has_rows_for_fp4                        weights_sm90
 //     has_split_rows: up to 128, no groups    splitk_sm90
@@ -399,7 +418,8 @@ const GemmImplementation* preferred_gemm(const Context& context, const GemmProbl
     const bool is_hopper = cuda::compute_capability(context) == 90;  // on Blackwell cuBLASLt takes few rows of MX and NVFP4
     if (p.row_invariant) return is_hopper && has_rows_in_order(p) ? &cuda::weights_sm90 : nullptr;  // those below sum otherwise
     if (is_hopper && has_rows_for_fp8_weights(p)) return &cuda::weights_fp8_sm90;
-    if (is_hopper && (has_rows_for_moved_weights(p) || fills_square_tiles(p))) return &cuda::wgmma_fp8_sm90;
+    if (is_hopper && (has_rows_for_moved_weights(p) || fills_square_tiles(p) || has_few_fp8_rows(p)))
+        return &cuda::wgmma_fp8_sm90;
     if (mixes_scales_of_128(p) && is_hopper && has_rows_for_weights(p)) return &cuda::weights_sm90;
     if (mixes_scales_of_128(p))
         return is_hopper && has_rows_for_wgmma_blocks(p) ? &cuda::wgmma_blocks_sm90 : &cuda::mma_bf16_rows;

@@ -558,7 +558,7 @@ TEST_CASE("chips: who takes rows that must be invariant on Hopper") {
         CHECK(dense(90, bf16(), weights, 257) == many);
         CHECK(dense(80, bf16(), weights, 1) == portable);
         CHECK(dense(80, bf16(), weights, 257) == portable);
-        GemmProblem p = recorder::by_rows(of(bf16(), weights, false, {4 * 64, 384, 512}));
+        GemmProblem p = recorder::by_rows(of(bf16(), weights, false, {4 * 32, 384, 512}));
         p.row_invariant = true;
         p.groups.count = 4;
         CHECK(taker(90, newest, p) == few);
@@ -573,6 +573,20 @@ TEST_CASE("chips: who takes rows that must be invariant on Hopper") {
         CHECK(dense(90, fp8(MXQ_SCALING_1X128), fp8(MXQ_SCALING_128X128), m) == "wgmma_fp8_sm90");
         CHECK(dense(90, fp8(MXQ_SCALING_1X128), mxfp4, m) == "nobody");
     }
+}
+
+TEST_CASE("chips: who takes few rows of FP8 with scales of 128 on Hopper") {
+    if (!cuda::wgmma_fp8_sm90.load) MXQ_SKIP("a build without kernels for sm_90a");
+    const auto of_rows = [](int64_t m, int32_t scaling = MXQ_SCALING_128X128) {
+        return recorder::dense(of(fp8(MXQ_SCALING_1X128), fp8(scaling), false, {m, 384, 512}));
+    };
+    CHECK(taker(90, newest, of_rows(16)) == "wgmma_fp8_sm90");
+    CHECK(taker(90, newest, of_rows(128)) == "wgmma_fp8_sm90");
+    CHECK(taker(90, newest, of_rows(256)) == library);
+    CHECK(taker(90, newest, of_rows(128, MXQ_SCALING_1X128)) == library);
+    GemmProblem limited = of_rows(128);
+    limited.sm_count = 20;
+    CHECK(taker(90, newest, limited) == library);
 }
 
 // A pass over weights pays where many rows share them, for codes of eight and six bits.

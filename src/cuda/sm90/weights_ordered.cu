@@ -2,7 +2,7 @@
 // weights_blocks.cuh for FP8 with scales of 128. The contraction is not split among CTAs. Three warpgroups decode ahead of
 // the one that multiplies, so that a tile takes little longer than its products take one after another. A persistent CTA:
 //
-//     warps 0..3     load codes, find tiles, load scales and tokens, those for both CTAs of a cluster
+//     warps 0..3     load codes, find tiles, load scales and tokens
 //     warps 4..7     multiply 64 lines and all tokens of a tile, and write D
 //     warps 8..19    decode (weights_ordered_decode.cuh)
 #include "cuda/device.h"
@@ -25,13 +25,11 @@ constexpr int kLoaderRegisters = 32, kDecoderRegisters = 72, kMultiplierRegister
 static_assert(kLoaderRegisters + kDecoders * kDecoderRegisters + kMultiplierRegisters <=
               (2 + kDecoders) * (65536 / kOrderedThreads / 8 * 8));
 
-constexpr uint32_t kCluster = kBlockBoxes;  // CTAs, each of which loads a box of tokens for all
-
 // ---- Loads -----------------------------------------------------------------------------------------------------------
 
 template <Kind kind, int tokens>
 __device__ __forceinline__ void load_codes(const Arguments& args, OrderedShared<kind, tokens>& shared) {
-    LongRing<OrderedShared<kind, tokens>::kCodeStages> ring;
+    Ring<OrderedShared<kind, tokens>::kCodeStages> ring;
     each_tile<true>(shared, shared.tile_full, [&](const Tile& tile) {
         const int32_t line = tile.line, matrix = tile.group, blocks = blocks_of(args);
 #pragma unroll 1
@@ -50,7 +48,6 @@ __device__ __forceinline__ void load_codes(const Arguments& args, OrderedShared<
 template <Kind kind, int tokens>
 __device__ __forceinline__ void load_tokens(const Arguments& args, OrderedShared<kind, tokens>& shared) {
     Ring<OrderedShared<kind, tokens>::kTokenStages> ring;
-    const uint32_t rank = block_of_cluster();
     each_tile<true>(shared, shared.tile_full, [&](const Tile& tile) {
         const int32_t token = tile.token, blocks = blocks_of(args);
 #pragma unroll 1
@@ -59,14 +56,9 @@ __device__ __forceinline__ void load_tokens(const Arguments& args, OrderedShared
             if (elect_lane()) {
                 arrive_expecting(shared.token_full[ring.at()], sizeof shared.tokens_of[0]);
 #pragma unroll
-                for (int box = 0; box < kBlockBoxes; box++) {
-                    const int32_t at[] = {block * kBlockNumbers + box * kBoxNumbers, token, 0};
-                    uint8_t* const to = shared.tokens_of[ring.at()][box];
-                    if (args.sharing == 1)
-                        load_tile(to, args.tokens, at, shared.token_full[ring.at()]);
-                    else if (rank == uint32_t(box))
-                        load_tile_to((1u << kCluster) - 1, to, args.tokens, at, shared.token_full[ring.at()]);
-                }
+                for (int box = 0; box < kBlockBoxes; box++)
+                    load_tile(shared.tokens_of[ring.at()][box], args.tokens,
+                              {block * kBlockNumbers + box * kBoxNumbers, token, 0}, shared.token_full[ring.at()]);
             }
             __syncwarp();
         }
@@ -78,7 +70,7 @@ template <Kind kind, int tokens>
 __device__ __forceinline__ void load_block_scales(const Arguments& args, OrderedShared<kind, tokens>& shared) {
     constexpr Weights weights = kWeights<kind>;
     const GemmProblem& p = args.problem;
-    LongRing<OrderedShared<kind, tokens>::kCodeStages> ring;
+    Ring<OrderedShared<kind, tokens>::kCodeStages> ring;
     each_tile<true>(shared, shared.tile_full, [&](const Tile& tile) {
         const ScalePlaces<1> places = find_scales<1>(p, tile);
         const int32_t last = blocks_of(args) - 1;
@@ -103,7 +95,7 @@ __device__ __forceinline__ void load_block_scales(const Arguments& args, Ordered
 template <Kind kind, int tokens>
 __device__ __forceinline__ void load_scales_of_128(const Arguments& args, OrderedShared<kind, tokens>& shared) {
     const GemmProblem& p = args.problem;
-    LongRing<OrderedShared<kind, tokens>::kCodeStages> ring;
+    Ring<OrderedShared<kind, tokens>::kCodeStages> ring;
     each_tile<true>(shared, shared.tile_full, [&](const Tile& tile) {
         const uint32_t* const scales = reinterpret_cast<const uint32_t*>(matrix_scales(p.b, tile.group));
         const uint32_t lane = read_thread() % 32, last = uint32_t(p.n) - 1;
@@ -128,9 +120,9 @@ __device__ __forceinline__ void find_ordered_tiles(const Arguments& args, Ordere
     bool exists = true;
     Ring<kSlots> slots;
 #pragma unroll 1
-    for (uint32_t number = cluster_index(); exists; number += cluster_count(), slots.next()) {
+    for (uint32_t number = blockIdx.x; exists; number += gridDim.x, slots.next()) {
         Tile tile = bf16::find_tile(args, number);
-        tile.line = (tile.line / bf16::kTileLines * int32_t(args.sharing) + int32_t(block_of_cluster())) * kLines;
+        tile.line /= bf16::kTileLines / kLines;
         pad_last_tile(args, tile);
         wait(shared.tile_free[slots.at()], slots.parity() ^ 1);
         if (read_thread() % 32 == 0) {
@@ -171,10 +163,9 @@ struct Multiplier {
     // Names the stages of a block, so that they can be given back later.
     __device__ __forceinline__ uint32_t stages() const { return decoded.at() | of_tokens.at() << 8; }
     __device__ __forceinline__ void release(uint32_t stages) const {
-        const uint32_t lane = read_thread() % 32;
-        if (lane == 0) arrive(shared.decoded_free[stages & 0xFF]);
-        if (args.sharing == 1 && lane == 0) arrive(shared.token_free[stages >> 8]);
-        if (args.sharing > 1 && lane < kCluster) arrive_at(shared.token_free[stages >> 8], lane);
+        if (read_thread() % 32 != 0) return;
+        arrive(shared.decoded_free[stages & 0xFF]);
+        arrive(shared.token_free[stages >> 8]);
     }
     __device__ __forceinline__ void next() { decoded.next(), of_tokens.next(); }
 
@@ -279,13 +270,13 @@ struct Multiplier {
 // ---- A CTA -----------------------------------------------------------------------------------------------------------
 
 template <Kind kind, int tokens>
-__device__ __forceinline__ void init_barriers(OrderedShared<kind, tokens>& shared, uint32_t sharing) {
+__device__ __forceinline__ void init_barriers(OrderedShared<kind, tokens>& shared) {
     for (Barrier& barrier : shared.code_full) init_barrier(barrier, 1 + 32);  // a thread, and a warp's lanes
     for (Barrier& barrier : shared.code_free) init_barrier(barrier, kWarps);
     for (Barrier& barrier : shared.decoded_full) init_barrier(barrier, kWarps);
     for (Barrier& barrier : shared.decoded_free) init_barrier(barrier, kWarps);
     for (Barrier& barrier : shared.token_full) init_barrier(barrier, 1);
-    for (Barrier& barrier : shared.token_free) init_barrier(barrier, sharing * kWarps);
+    for (Barrier& barrier : shared.token_free) init_barrier(barrier, kWarps);
     for (Barrier& barrier : shared.tile_full) init_barrier(barrier, 1);
     for (Barrier& barrier : shared.tile_free) init_barrier(barrier, 3 + (1 + kDecoders) * kWarps);
     for (auto& slot : shared.repair)
@@ -300,10 +291,9 @@ __global__ void __launch_bounds__(kOrderedThreads, 1) weights_ordered_kernel(con
     if (threadIdx.x == 0) {
         prefetch_map(args.codes);
         prefetch_map(args.tokens);
-        init_barriers(shared, args.sharing);
+        init_barriers(shared);
     }
     __syncthreads();
-    sync_cluster();
     const uint32_t warpgroup = threadIdx.x / kWarpgroup;
     if (warpgroup == 0) {
         give_registers<kLoaderRegisters>();
@@ -322,11 +312,9 @@ __global__ void __launch_bounds__(kOrderedThreads, 1) weights_ordered_kernel(con
         multiplier.run();
     } else {
         give_registers<kDecoderRegisters>();
-        Decoder<kind, tokens> decoder(args, shared);
+        Decoder<kind, tokens> decoder{args, shared};
         decoder.run(uint32_t(uniform(int32_t(warpgroup))) - 2);
     }
-    __syncwarp();
-    sync_cluster();  // the other CTA may still load to this one, and arrive at its barriers
 }
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
@@ -356,20 +344,16 @@ Kind kind_of(const GemmOperand& b) {
     return b.scale_type == ScaleType::E4M3 ? Kind::Nvfp4 : Kind::Mxfp4;
 }
 
-// Returns how many CTAs share their tokens.
-int32_t cluster_of(const GemmProblem& p) { return p.sm_count == 1 ? 1 : int32_t(kCluster); }
-
-// Returns the tiles of a product, of clusters of CTAs, at most.
 int64_t tiles_with(const GemmProblem& p, int32_t tokens) {
     const int64_t rows = tokens / parts_of_numbers(p.a);
     const int64_t of_tokens =
         p.grouping == Grouping::Rows ? group_tiles_bound({p.groups, p.group_rows}, rows) : ceil_div(p.m, rows);
-    return of_tokens * ceil_div(p.n, int64_t(cluster_of(p) * kLines));
+    return of_tokens * ceil_div(p.n, int64_t(kLines));
 }
 
-int64_t most_clusters(const Context& context, const GemmProblem& p) {
+int64_t most_ctas(const Context& context, const GemmProblem& p) {
     const int64_t all = context.cuda->multiprocessors;
-    return (p.sm_count > 0 ? std::min<int64_t>(p.sm_count, all) : all) / cluster_of(p);
+    return p.sm_count > 0 ? std::min<int64_t>(p.sm_count, all) : all;
 }
 
 // Returns the tokens of a tile, those with which all rounds of tiles take least. Sums of tiles of any size are the same.
@@ -379,7 +363,7 @@ int32_t ordered_tokens(const Context& context, const GemmProblem& p) {
     int32_t best = kLeastTokens;
     int64_t least = INT64_MAX;
     for (const int32_t tokens : {kLeastTokens, kSomeTokens, kMostTokens}) {
-        const int64_t cost = ceil_div(tiles_with(p, tokens), most_clusters(context, p)) * ordered_block_cost(tokens);
+        const int64_t cost = ceil_div(tiles_with(p, tokens), most_ctas(context, p)) * ordered_block_cost(tokens);
         if (cost < least) best = tokens, least = cost;
     }
     return best;
@@ -399,8 +383,8 @@ void run_ordered(const Context& context, const GemmProblem& p, const GemmOperand
     args.missing = weights.missing;
     args.shifted = has_shifted_scales(p.b);
     args.tile_tokens = uint32_t(rows);
-    args.sharing = uint32_t(cluster_of(p));
-    args.line_tiles = uint32_t(ceil_div(p.n, int64_t(args.sharing * kLines)));
+    args.line_tiles = uint32_t(ceil_div(p.n, int64_t(kLines)));
+    args.sharing = 1;
     args.parts = uint32_t(parts_of_numbers(p.a));
     args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);
     args.units.at[kSourceScales] = uint32_t(p.a.units.scales);
@@ -408,9 +392,8 @@ void run_ordered(const Context& context, const GemmProblem& p, const GemmOperand
     args.units.tile_rows_log2 = uint32_t(log2_of(args.tile_tokens));
     const int64_t element = find_format(p.d.format)->bits / 8;
     args.wide = p.d.row_stride * element % 16 == 0 && reinterpret_cast<uintptr_t>(p.d.data) % 16 == 0;
-    const int64_t clusters = std::min(tiles_with(p, of_tile), most_clusters(context, p));
-    launch(context, kernels, Key{kind, of_tile}, "weights_sm90", dim3(unsigned(clusters * args.sharing)), stream, args,
-           Start::AfterAll, args.sharing);
+    const int64_t ctas = std::min(tiles_with(p, of_tile), most_ctas(context, p));
+    launch(context, kernels, Key{kind, of_tile}, "weights_sm90", dim3(unsigned(ctas)), stream, args);
 }
 
 void load_ordered() { load_kernels(kernels); }

@@ -43,50 +43,48 @@ struct Decoder {
     static constexpr int kCodeWords = Block::kCodeBytes / 16;    // of a quarter
     const Arguments& args;
     Block& shared;
-    uint32_t line, quarter;      // the thread's first line; the second is eight further, under the same swizzle
-    uint32_t codes_at, numbers;  // where the thread's codes and numbers of that line begin in a stage
-    LongRing<Block::kCodeStages> codes = {};
+    Ring<Block::kCodeStages> codes = {};
     Ring<kDecodedStages> decoded = {};
     uint32_t turn = 0;            // whose block is next
     uint32_t shifts[2] = {0, 0};  // by which scales of the two lines are unaligned, in bits
 
-    __device__ __forceinline__ Decoder(const Arguments& args, Block& shared) : args(args), shared(shared) {
-        const uint32_t lane = threadIdx.x % 32;
-        line = threadIdx.x / 32 % kWarps * 16 + lane % 8, quarter = lane / 8;
-        codes_at = place_in_lines<Block::kCodeBytes>(line, quarter * (kCodeWords / 4));
-        numbers = quarter / 2 * sizeof shared.decoded[0][0] + line * kTokenBytes + (quarter % 2 * 4 ^ line % 8) * 16;
+    __device__ __forceinline__ uint32_t line(int i) const {
+        return read_thread() / 32 % kWarps * 16 + 8 * i + read_thread() % 8;
     }
+    __device__ __forceinline__ uint32_t quarter() const { return read_thread() % 32 / 8; }
     __device__ __forceinline__ void begin_tile(const Tile& tile) {
         if constexpr (kHasBlockScales<kind>)
 #pragma unroll
             for (int i = 0; i < 2; i++)
                 if (args.shifted)
                     shifts[i] = (uint32_t(reinterpret_cast<uintptr_t>(matrix_scales(args.problem.b, tile.group))) +
-                                 scales_of_line(args.problem, tile, line + 8 * i)) %
+                                 scales_of_line(args.problem, tile, line(i))) %
                                 4 * 8;
     }
     // Returns the scales of the thread's quarter of a line, a byte each.
     __device__ __forceinline__ void load_scales(int i, uint32_t (&to)[kScales]) const {
         const auto& from = shared.scales[codes.at()];
-        const uint32_t word = kind == Kind::Nvfp4 ? quarter / 2 : 0;
-        uint32_t four = from[word][line + 8 * i];
-        if (args.shifted) four = __funnelshift_r(four, from[word + 1][line + 8 * i], shifts[i]);
-        const uint32_t first = kind == Kind::Nvfp4 ? quarter % 2 * 2 : quarter;
+        const uint32_t word = kind == Kind::Nvfp4 ? quarter() / 2 : 0;
+        uint32_t four = from[word][line(i)];
+        if (args.shifted) four = __funnelshift_r(four, from[word + 1][line(i)], shifts[i]);
+        const uint32_t first = kind == Kind::Nvfp4 ? quarter() % 2 * 2 : quarter();
 #pragma unroll
         for (int s = 0; s < kScales; s++) to[s] = permute_bytes(four, 0, 0x4440 + first + s);
     }
     __device__ __forceinline__ void load_codes(int i, uint32_t (&to)[kCodeWords]) const {
+        constexpr int pieces = kCodeWords / 4;
 #pragma unroll
-        for (int piece = 0; piece < kCodeWords / 4; piece++) {
-            const uint4 of = *reinterpret_cast<const uint4*>(shared.codes[codes.at()] + (codes_at ^ piece * 16) +
-                                                             i * 8 * Block::kCodeBytes);
+        for (int piece = 0; piece < pieces; piece++) {
+            const uint4 of = *reinterpret_cast<const uint4*>(
+                shared.codes[codes.at()] + place_in_lines<Block::kCodeBytes>(line(i), quarter() * pieces + piece));
             to[4 * piece] = of.x, to[4 * piece + 1] = of.y, to[4 * piece + 2] = of.z, to[4 * piece + 3] = of.w;
         }
     }
     // Stores eight numbers, number `eight` of the quarter.
     __device__ __forceinline__ void store_eight(int i, int eight, const uint32_t (&of)[4]) const {
-        uint8_t* const to = shared.decoded[decoded.at()][0] + (numbers ^ eight * 16) + i * 8 * kTokenBytes;
-        *reinterpret_cast<uint4*>(to) = {of[0], of[1], of[2], of[3]};
+        const uint32_t chunk = quarter() % 2 * 4 + eight, own = line(i);
+        *reinterpret_cast<uint4*>(shared.decoded[decoded.at()][quarter() / 2] + own * kTokenBytes +
+                                  (chunk ^ own % 8) * 16) = {of[0], of[1], of[2], of[3]};
     }
     template <bool special>
     __device__ __forceinline__ void decode_line(int i, const uint32_t (&words)[kCodeWords],
@@ -110,28 +108,19 @@ struct Decoder {
     __device__ __forceinline__ void mark_lines(uint32_t slot, const uint32_t (&marks)[2]) const {
 #pragma unroll
         for (int i = 0; i < 2; i++)
-            if (marks[i] & kSpecialMarks)
-                atomicOr(&shared.repair[slot][line / kWarpLines], 1u << (line % kWarpLines + 8 * i));
+            if (marks[i] & kSpecialMarks) atomicOr(&shared.repair[slot][line(i) / kWarpLines], 1u << line(i) % kWarpLines);
     }
-    // Decodes a block, and gives its codes back as soon as they are in registers.
-    __device__ __forceinline__ void decode_block(uint32_t slot, bool first_lane) const {
+    __device__ __forceinline__ void decode_block(uint32_t slot) const {
         uint32_t marks[2] = {0, 0}, words[2][kCodeWords], scales[2][kScales] = {};
         bool special = false;
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             load_codes(i, words[i]);
-            if constexpr (kHasBlockScales<kind>)
+            if constexpr (kHasBlockScales<kind>) {
                 load_scales(i, scales[i]);
-            else if (quarter == 0)
-                shared.decoded_scales[decoded.at()][line + 8 * i] = shared.scales_of_128[codes.at()][line + 8 * i];
-        }
-        __syncwarp();
-        if (first_lane) arrive(shared.code_free[codes.at()]);
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            if constexpr (kHasBlockScales<kind>)
 #pragma unroll
                 for (uint32_t scale : scales[i]) special |= needs_two_factors<kWeights<kind>>(args.rule, scale);
+            }
             if constexpr (weight_bits<kWeights<kind>> == 8)
 #pragma unroll
                 for (uint32_t word : words[i]) marks[i] |= mark_special_codes(args.rule, word);
@@ -144,10 +133,13 @@ struct Decoder {
             for (int i = 0; i < 2; i++) decode_line<false>(i, words[i], scales[i]);
         }
         if constexpr (weight_bits<kWeights<kind>> == 8) mark_lines(slot, marks);
+        if (!kHasBlockScales<kind> && quarter() == 0)
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                shared.decoded_scales[decoded.at()][line(i)] = shared.scales_of_128[codes.at()][line(i)];
     }
     __device__ __forceinline__ void run(uint32_t own) {
         uint32_t slot = 0;
-        const bool first_lane = threadIdx.x % 32 == 0;
         each_tile<true>(shared, shared.tile_full, [&](const Tile& tile) {
             begin_tile(tile);
 #pragma unroll 1
@@ -159,10 +151,13 @@ struct Decoder {
                 // codes.
                 wait(shared.decoded_free[decoded.at()], decoded.parity() ^ 1);
                 wait(shared.code_full[codes.at()], codes.parity());
-                decode_block(slot, first_lane);
+                decode_block(slot);
                 publish_shared_writes();
                 __syncwarp();
-                if (first_lane) arrive(shared.decoded_full[decoded.at()]);
+                if (read_thread() % 32 == 0) {
+                    arrive(shared.code_free[codes.at()]);
+                    arrive(shared.decoded_full[decoded.at()]);
+                }
             }
             slot ^= 1;
         });

@@ -1,9 +1,7 @@
 // What a CTA of the kernels of weights_ordered.cu has in shared memory. Some warps decode weights there, and one warpgroup
 // multiplies them, so that one sum runs over the whole contraction however many warps decode:
 //
-//     a tile     64 lines of weights and 32, 64 or 128 tokens (rows of A), those of F16 in two parts. The two CTAs of a
-//     cluster
-//                have neighbouring tiles and share their tokens: each loads one box of a block for both
+//     a tile     64 lines of weights and 32, 64 or 128 tokens (rows of A), those of F16 in two parts
 //     a block    128 numbers of the contraction
 //
 //     ring       of a block                                      filled by           read by
@@ -32,30 +30,18 @@ constexpr int kOrderedThreads = (2 + kDecoders) * kWarpgroup;
 constexpr int kDecodedStages = 4;
 static_assert(kDecodedStages > kDecoders, "each warpgroup decodes a block of its own");
 
-// A place in a ring of any number of stages, and the parity of the round.
-template <int count>
-struct LongRing {
-    uint32_t place = 0, round = 0;
-    __device__ __forceinline__ uint32_t at() const { return place; }
-    __device__ __forceinline__ uint32_t parity() const { return round; }
-    __device__ __forceinline__ void next() {
-        if (++place == count) place = 0, round ^= 1;
-    }
-};
-
 template <Kind kind, int tokens>
 struct OrderedShared {
     static constexpr int kCodeBytes = kBlockNumbers / 8 * weight_bits<kWeights<kind>>;  // of a line
-    static constexpr int kTokenStages = tokens == kMostTokens ? 3 : tokens == kSomeTokens ? 4 : 6;
-    static constexpr int kShortStages = tokens == kMostTokens ? 8 : tokens == kSomeTokens ? 12 : 16;  // of 4 bits a code
-    static constexpr int kCodeStages = kCodeBytes == 64 ? kShortStages : kShortStages * 5 / 8;
+    static constexpr int kTokenStages = tokens == kMostTokens ? 3 : tokens == kSomeTokens ? 5 : 8;
+    static constexpr int kCodeStages = kCodeBytes == 64 || tokens == kLeastTokens ? 8 : tokens == kSomeTokens ? 6 : 4;
     static_assert(kCodeStages >= kDecodedStages, "whoever decodes knows that codes of the round before have arrived");
     alignas(1024) uint8_t tokens_of[kTokenStages][kBlockBoxes][tokens * kTokenBytes];
     alignas(1024) uint8_t decoded[kDecodedStages][kBlockBoxes][kLines * kTokenBytes];
     alignas(1024) uint8_t codes[kCodeStages][kLines * kCodeBytes];
     alignas(128) uint8_t out[kWarps][bf16::kOutBytes];
-    ScalesOfLines<kWeights<kind>> scales[kHasBlockScales<kind> ? kCodeStages : 1];  // of blocks
-    float scales_of_128[kHasBlockScales<kind> ? 1 : kCodeStages][kLines], decoded_scales[kDecodedStages][kLines];
+    ScalesOfLines<kWeights<kind>> scales[kCodeStages];  // of blocks
+    float scales_of_128[kCodeStages][kLines], decoded_scales[kDecodedStages][kLines];
     Tile tiles[kSlots];
     uint32_t repair[kSlots][kWarps];  // which lines of a tile have met Inf or NaN, 16 bits for each warp that multiplies
     Barrier code_full[kCodeStages], code_free[kCodeStages], decoded_full[kDecodedStages], decoded_free[kDecodedStages];

@@ -182,7 +182,7 @@ Cut cut_of(const Context& context, const GemmProblem& p) {
 // them, and are faster where there are many.
 bool is_ordered(const Context& context, const GemmProblem& p) {
     if (!p.row_invariant || !has_fp8_weights(p)) return p.row_invariant;
-    return tiles_of(p, 1) < 2 * multiprocessors_of(context, p);
+    return 2 * tiles_of(p, 1) <= multiprocessors_of(context, p);
 }
 
 // Returns whether rows are the same in any batch: MXFP8 is taken for that alone.
