@@ -1660,10 +1660,10 @@ I numbers to I (without a gate: from I to I):
     mxq_combine     with the weights of choices, and the residual     out (T, K), plain
 
 The bits are those of these verbs, where a query names the same implementations. routing has ids, memory and, where
-wanted, weights. mxq_plan_implementation names the implementation of each step, separated by ", ", mxq_plan_reason has a
-reason for each step that has one, mxq_plan_bound the larger number of the two products, and mxq_plan_workspace_bytes
-what all steps need. Sizes of groups stay on the device: a graph that captures the call may be replayed with other ids
-and weights. Since 0.3.
+wanted, weights. mxq_plan_implementation names those of all steps, separated by ", ": for few tokens on CUDA one does
+several steps, with the bits of the product that its name begins with. mxq_plan_reason has their reasons, mxq_plan_bound
+the larger number of the two products, and mxq_plan_workspace_bytes what all need. Sizes of groups stay on the device: a
+graph that captures the call may be replayed with other ids and weights. Since 0.3.
 """
 mxq_expert_layer(context, options, x, routing, gate_up, down, out, workspace, workspace_bytes, stream) = @ccall libmxq.mxq_expert_layer(context::Ptr{mxq_context}, options::Ptr{mxq_expert_layer_options}, x::Ptr{mxq_tensor}, routing::Ptr{mxq_routing}, gate_up::Ptr{mxq_tensor}, down::Ptr{mxq_tensor}, out::Ptr{mxq_tensor}, workspace::Ptr{Cvoid}, workspace_bytes::UInt64, stream::Ptr{Cvoid})::mxq_status
 

@@ -1093,10 +1093,10 @@ extern "C" {
     /// ```
     ///
     /// The bits are those of these verbs, where a query names the same implementations. routing has ids, memory and, where
-    /// wanted, weights. mxq\_plan\_implementation names the implementation of each step, separated by ", ", mxq\_plan\_reason has a
-    /// reason for each step that has one, mxq\_plan\_bound the larger number of the two products, and mxq\_plan\_workspace\_bytes
-    /// what all steps need. Sizes of groups stay on the device: a graph that captures the call may be replayed with other ids
-    /// and weights. Since 0.3.
+    /// wanted, weights. mxq\_plan\_implementation names those of all steps, separated by ", ": for few tokens on CUDA one does
+    /// several steps, with the bits of the product that its name begins with. mxq\_plan\_reason has their reasons, mxq\_plan\_bound
+    /// the larger number of the two products, and mxq\_plan\_workspace\_bytes what all need. Sizes of groups stay on the device: a
+    /// graph that captures the call may be replayed with other ids and weights. Since 0.3.
     pub fn mxq_expert_layer(context: *mut mxq_context, options: *const mxq_expert_layer_options, x: *const mxq_tensor, routing: *const mxq_routing, gate_up: *const mxq_tensor, down: *const mxq_tensor, out: *const mxq_tensor, workspace: *mut c_void, workspace_bytes: u64, stream: *mut c_void) -> mxq_status;
     /// See [`mxq_expert_layer`].
     pub fn mxq_expert_layer_query(context: *mut mxq_context, options: *const mxq_expert_layer_options, x: *const mxq_tensor, routing: *const mxq_routing, gate_up: *const mxq_tensor, down: *const mxq_tensor, out: *const mxq_tensor, plan: *mut *mut mxq_plan) -> mxq_status;
