@@ -258,7 +258,7 @@ size_t different(const std::vector<T>& a, const std::vector<T>& b, int64_t first
     return count;
 }
 
-// Products that keep the bits of a row whatever rows are beside it.
+// Products that keep the bits of a row whatever other rows there are.
 const char* implementation_for_bits(bool quantized) {
     if (on_host) return nullptr;
     int device = 0, major = 0, minor = 0;

@@ -119,7 +119,7 @@ def run(library, pair, shape, experts, arguments):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("library")
+    parser.add_argument("file", metavar="LIBRARY")
     parser.add_argument("--pairs", default=",".join(PAIRS))
     parser.add_argument("--dense", default="4096x4096")
     parser.add_argument("--grouped", default="5760x2880")
@@ -133,7 +133,7 @@ def main():
     if not torch.cuda.is_available():
         sys.exit("row_invariant.py: no CUDA device")
     torch.manual_seed(1)
-    library = Library(arguments.library)
+    library = Library(arguments.file)
     print(f"{torch.cuda.get_device_name()}, {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}", flush=True)
     for pair in arguments.pairs.split(","):
         for shape in filter(None, arguments.dense.split(",")):
