@@ -24,7 +24,7 @@ struct Places {
 void find_places(const int32_t* ranks, const int32_t* rows, const int32_t* ends, int64_t tokens, int32_t most,
                  int32_t rank_count, int32_t capacity, const Places& places, cudaStream_t stream);
 
-// So many bytes of each row, at any distance from row to row.
+// Describes a copy of the same bytes of each row, and the strides of rows on both sides.
 struct Field {
     const void* from;
     int64_t from_stride;

@@ -21,7 +21,7 @@ struct Shape {
     int32_t experts, top;   // of all ranks, each of which has as many; choices of a token
 };
 
-// What travels: a token once to each rank, or each of its choices by itself.
+// Chooses the exchange: send a token once to each rank (kTokens), or once for each of its choices (kChoices).
 enum class Exchange { kTokens, kChoices };
 
 struct Recipe {

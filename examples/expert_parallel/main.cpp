@@ -152,8 +152,8 @@ const Named recipes[] = {
     {"fp8", "FP8 1x128, ROW", in_eight_bits(MXQ_FORMAT_FP8_E4M3, k128, kRow, MXQ_SCALING_128X128)},
 };
 
-// What a rank found: milliseconds of a step and of its stages, megabytes that left it in one, gigabytes a second that leave
-// it while it does nothing else, and signal over error.
+// Indexes the results of a rank: milliseconds of a step and of its stages, megabytes sent in a step, the rate of the exchange
+// alone in GB/s, and signal over error in dB.
 enum Found { kStep, kStagesFrom, kMegabytes = kStagesFrom + kStages, kRate, kY, kDx, kDw, kFound };
 using Findings = std::array<float, kFound>;
 

@@ -106,7 +106,7 @@ public:
     }
 
 private:
-    // Copies rows that stay on a stream of their own, beside NCCL's kernels, which have their SMs before.
+    // Copies rows that stay on this rank, on another stream, overlapped with NCCL's kernels.
     void copy_own(std::span<const Segment> out, std::span<const Segment> in, std::span<const Lane> lanes,
                   cudaStream_t stream) {
         forked_.hold(beside_);

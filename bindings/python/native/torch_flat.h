@@ -164,7 +164,7 @@ inline std::tuple<Tensor, Tensor> quantize_part(Tensor x, int64_t word) {
     });
 }
 
-// The same with NVFP4's amaxes.
+// Quantizes one part, and returns its codes, scales and the amaxes of NVFP4.
 inline std::tuple<Tensor, Tensor, Tensor> quantize_part_with_amaxes(Tensor x, int64_t word) {
     return guarded([&] {
         NewPart out = quantized(x, word);
@@ -229,7 +229,7 @@ struct KeptProduct {
     }
 };
 
-// What a product has besides its operands. ends: of the groups of a, for which it is a grouped one.
+// Holds a product's bias, and the ends of a's groups where it is a grouped product.
 struct Besides {
     Optional bias, ends;
 };
@@ -262,7 +262,7 @@ inline Tensor product(Tensor a, Optional a_scales, Tensor b, Optional b_scales, 
     });
 }
 
-// The same with all that a product may have.
+// Multiplies a and b with a bias, groups of a, and the fp32 numbers above their scales, each of them optional.
 inline Tensor product_with(Tensor a, Optional a_scales, Tensor b, Optional b_scales, std::string call, Optional bias,
                            Optional ends, Optional a_number, Optional b_number) {
     return guarded([&] {

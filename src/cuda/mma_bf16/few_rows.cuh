@@ -1,4 +1,4 @@
-// What the kernels of mma_bf16_rows share (mma_bf16_rows.cu): the tile of a thread block, its loads, products and sums.
+// Shares the tile of a thread block, its loads, products and sums between mma_bf16_rows.cu and mma_bf16_rows_routed.cu.
 #pragma once
 #include "cuda/memory/elements.cuh"
 #include "cuda/memory/plain_elements.cuh"

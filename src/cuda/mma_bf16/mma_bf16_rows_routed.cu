@@ -74,7 +74,7 @@ __device__ __forceinline__ const uint8_t* row_of(const Arguments& args, const Fe
            int64_t(uint32_t(choices.found.members[row]) / uint32_t(args.route.choices)) * args.rows.line_bytes;
 }
 
-// What becomes of a product: rounded to D's type, with the activation's bias.
+// Returns a sum of products as the activation reads it: rounded to D's type, with the activation's bias added.
 __device__ __forceinline__ float as_hidden(const Arguments& args, int32_t group, uint32_t line, float value) {
     const GemmProblem& p = args.problem;
     if (p.d.format == MXQ_FORMAT_F16) value = to_float(from_float<F16>(value));

@@ -34,7 +34,7 @@ template <class Block>
 struct FoldedConsumer {
     static constexpr int tokens = Block::kTokens, kTurnProducts = 2;
     static constexpr TokenScales kTokenScales = Block::kTokenScales;
-    static constexpr int kSums = (tokens < bf16::kOutTokens ? bf16::kOutTokens : tokens) / 2;
+    static constexpr int kSums = tokens / 2;
     // The sums of a box are promoted while the next is multiplied, where registers suffice.
     static constexpr bool kOverlaps = tokens < kMostTokens;
     static constexpr int kParts = kOverlaps ? 2 : 1;

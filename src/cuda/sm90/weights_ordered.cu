@@ -169,8 +169,8 @@ struct Multiplier {
     }
     __device__ __forceinline__ void next() { decoded.next(), of_tokens.next(); }
 
-    // Adds all products of the contraction in the accumulators. The last ones of a block are on their way as the loop goes
-    // round.
+    // Adds all products of the contraction in the accumulators. The last products of a block stay in flight over the
+    // loop's end.
     template <int columns>
     __device__ __forceinline__ void multiply_all() {
         float sums[columns / 2];

@@ -38,7 +38,7 @@ class QTensor(Operators):
             self._arrays = [*self._arrays, groups.ends, *([] if groups.host_ends is None else [groups.host_ends])]
         # The descriptor, and the keys of the arrays whose addresses it has.
         self._described = None if handle is None else (handle, memory_keys(self._arrays))
-        # What operators of torch take for it and for its transpose, in graphs and in eager calls.
+        # Cache the arguments of torch's operators: in graphs (_native) and in eager calls (_eager), transposed ones too.
         self._native: Any = None
         self._eager: Any = None
 

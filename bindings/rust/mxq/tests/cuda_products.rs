@@ -15,7 +15,7 @@ const OUTPUTS: usize = 48;
 const ENDS: [i32; 3] = [5, 30, 64]; // of the rows; the last ones are in no group
 const FORMATS: [Format; 5] = [Format::Mxfp8E4m3, Format::Mxfp6E2m3, Format::Mxfp4, Format::Nvfp4, Format::Fp8E4m3];
 
-/// What a tensor of these tests is: rows of tokens, one weight, or one for each expert.
+/// Names the kinds of tensors of these tests: rows of tokens, one weight, or one weight for each expert.
 #[derive(Clone, Copy)]
 enum Is {
     Rows,
