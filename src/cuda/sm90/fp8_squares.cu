@@ -1,8 +1,9 @@
-// The kernel of wgmma_fp8_sm90 for weights with one scale for 128 x 128 codes, where a BF16 D takes boxes of the sums alone.
-// A cluster of two CTAs takes two tiles of 256 x 128 side by side, which share A:
+// The kernel of wgmma_fp8_sm90 for weights with one scale for 128 x 128 codes, where D takes the sums alone, BF16 and F16 by
+// boxes and F32 by pairs. A cluster of two CTAs takes two tiles of 256 x 128 side by side, which share A:
 //
-//     warp 0, one lane    loads a step of A and B, 128 codes of each row, and the scales of A for four steps
+//     warp 0, one lane    loads a step of A and B, 128 codes of each row
 //     warp 1              finds tiles, one ahead, and leaves the scales of B for the tile
+//     warp 2              loads the scales of A, those of four steps at once
 //     warps 4..7, 8..11   consumers: 64 rows of either half of the tile each
 //
 // A consumer multiplies a half, m64n128k128, adds its sums to its totals, and goes on with the other half. The tensor cores
@@ -19,7 +20,7 @@ namespace {
 
 constexpr int kHalves = kRows / kHalf, kSums = kProductRows * kColumns / kWarpgroup;
 constexpr int kRingStages = 3;
-constexpr int kWordSteps = 4;  // whose scales are a box
+constexpr int kScaleSteps = 4, kScaleSets = 3;  // steps whose scales of A come at once; sets of them
 constexpr int kBoxes = kColumns / kBoxColumns;
 
 struct Stage {
@@ -27,16 +28,17 @@ struct Stage {
     uint8_t b[kColumns * kStepBytes];
 };
 
-// A tile, and the scale of B for each step.
+// A tile, where the scales of its rows begin, and the scale of its columns for each step.
 struct Slot {
     ProductTile tile;
+    const uint32_t* row_scales;
     float scales[kMostTileSteps];
 };
 
 struct Shared {
     Stage stages[kRingStages];
     alignas(1024) uint8_t out[kConsumerWarps][kHalves][kBoxes][kBoxBytes];
-    alignas(128) float row_scales[2][kRows][kWordSteps];  // of a box, while those of the next arrive
+    alignas(16) float row_scales[kScaleSets][kRows][kScaleSteps];
     Slot slots[kTileSlots];
     Barrier full[kRingStages], free[kRingStages], tile_full[kTileSlots], tile_free[kTileSlots];
 };
@@ -44,11 +46,16 @@ static_assert(sizeof(Shared) <= 227 * 1024, "what a CTA may have");
 
 // ---- Finding tiles ---------------------------------------------------------------------------------------------------
 
+// Says where the scales of a product's or group's rows begin, or of a tile's, and those of its columns.
+struct FirstScales {
+    const uint32_t *of_rows, *of_columns;
+};
+
 // Sets where the CTA's tile of the cluster's turn `index` lies in a product of so many rows; `tile` has the first lines of A and
-// D. Turns go through bands of columns (TileBands counts pairs of tiles), so that the rows of B that clusters need at a time stay
-// in L2.
+// D, `scales` those of the rows. Turns go through bands of columns (TileBands counts pairs of tiles), so that the rows of B that
+// clusters need at a time stay in L2.
 __device__ __forceinline__ void place_tile(const ProductArguments& args, uint32_t index, int64_t rows, int64_t padded,
-                                           ProductTile& tile) {
+                                           ProductTile& tile, FirstScales& scales) {
     const uint32_t row_tiles = uint32_t((rows + kRows - 1) / kRows), width = args.bands.width(), of_band = row_tiles * width;
     const uint32_t band = index / of_band, columns = min(width, args.bands.column_tiles - band * width);
     const uint32_t in_band = index - band * of_band, row_tile = in_band / columns, pair = band * width + in_band % columns;
@@ -59,28 +66,31 @@ __device__ __forceinline__ void place_tile(const ProductArguments& args, uint32_
     tile.padded_rows = int32_t(min(padded - row, int64_t(kRows)));
     tile.a_line += int32_t(row);
     tile.d_row += row;
+    scales.of_rows += (row >> args.a.lines_log2) * args.a.word_stride;
+    scales.of_columns += tile.column / kBlock128 * args.b.word_stride;
 }
 
-// Returns the CTA's tile of turn `index`, for all lanes of a warp, and the first of its scales of B.
-__device__ __forceinline__ ProductTile find_tile(const ProductArguments& args, uint32_t index, const uint32_t*& scales) {
+// Returns the CTA's tile of turn `index`, for all lanes of a warp.
+__device__ __forceinline__ ProductTile find_tile(const ProductArguments& args, uint32_t index, FirstScales& scales) {
     const GemmProblem& p = args.problem;
     ProductTile tile{};
     tile.steps = -1;
-    scales = args.b.words;
+    scales = {args.a.words, args.b.words};
     if (p.grouping == Grouping::Rows) {
         const Group group = find_group_by<GroupBy::Tile>(GroupedRows{p.groups, p.group_rows}, args.units, index);
         if (group.index < 0) return tile;
         tile.group = tile.b_matrix = group.index;
         tile.a_line = int32_t(group.starts[kSourceCodes]);
         tile.d_row = group.starts[kRowwiseCodes];
-        scales += group.index * p.b.layout.matrix_scales;
-        place_tile(args, index - group.first_group_tile, group.rows, round_up_to_power(group.rows, p.d.group_unit), tile);
+        scales.of_rows += group_scale_offset(p.a.layout, {group.index, 0, 0, group.starts[kSourceScales]});
+        scales.of_columns += group.index * p.b.layout.matrix_scales;
+        place_tile(args, index - group.first_group_tile, group.rows, round_up_to_power(group.rows, p.d.group_unit), tile,
+                   scales);
     } else {
         if (index >= args.units.turns(uint32_t(ceil_div(p.m, int64_t(kRows))))) return tile;
-        place_tile(args, index, p.m, p.m, tile);
+        place_tile(args, index, p.m, p.m, tile, scales);
     }
     tile.steps = int32_t(ceil_div(p.k, int64_t(kStepBytes)));
-    scales += tile.column / kBlock128 * args.b.word_stride;
     return tile;
 }
 
@@ -89,15 +99,15 @@ __device__ __forceinline__ void find_tiles(const ProductArguments& args, Shared&
     uint32_t index = blockIdx.x / kCluster;
 #pragma unroll 1
     for (Ring<kTileSlots> slots;; slots.next(), index += gridDim.x / kCluster) {
-        const uint32_t* scales;
+        FirstScales scales;
         const ProductTile tile = find_tile(args, index, scales);
         Slot& slot = shared.slots[slots.at()];
         wait(shared.tile_free[slots.at()], slots.parity() ^ 1);
         if (tile.columns > 0)
 #pragma unroll 1
             for (int32_t step = int32_t(threadIdx.x % 32); step < tile.steps; step += 32)
-                slot.scales[step] = bits_float(__ldg(scales + step * args.b.step_stride));
-        if (threadIdx.x % 32 == 0) slot.tile = tile;
+                slot.scales[step] = bits_float(__ldg(scales.of_columns + step * args.b.step_stride));
+        if (threadIdx.x % 32 == 0) slot.tile = tile, slot.row_scales = scales.of_rows;
         __syncwarp();
         if (threadIdx.x % 32 == 0) arrive(shared.tile_full[slots.at()]);
         if (tile.steps < 0) return;
@@ -109,7 +119,6 @@ __device__ __forceinline__ void find_tiles(const ProductArguments& args, Shared&
 // Loads the operands of all tiles, one lane. Each CTA loads the half of A with its number for both, if the tile has it.
 __device__ __forceinline__ void load_operands(const ProductArguments& args, Shared& shared) {
     const uint32_t rank = block_of_cluster();
-    uint32_t words = 0;  // which of two boxes is next
     Ring<kRingStages> ring;
 #pragma unroll 1
     for (Ring<kTileSlots> slots;; slots.next()) {
@@ -123,19 +132,50 @@ __device__ __forceinline__ void load_operands(const ProductArguments& args, Shar
         for (int32_t step = 0; step < steps; step++, ring.next()) {
             Stage& stage = shared.stages[ring.at()];
             Barrier& full = shared.full[ring.at()];
-            const bool has_words = step % kWordSteps == 0;
-            const uint32_t of_half = kHalf * (kStepBytes + (has_words ? sizeof(shared.row_scales[0][0]) : 0));
             wait(shared.free[ring.at()], ring.parity() ^ 1);
-            arrive_expecting(full, kColumns * kStepBytes + halves * of_half);
+            arrive_expecting(full, (kColumns + halves * kHalf) * kStepBytes);
             if (rank < halves)
                 load_tile_to((1u << kCluster) - 1, stage.a + rank * kHalf * kStepBytes, args.a_map,
                              {step * kStepBytes, a_line + int32_t(rank) * kHalf}, full);
             load_tile(stage.b, args.b_map, {step * kStepBytes, b_line, matrix}, full);
-            if (!has_words) continue;
-            for (uint32_t half = 0; half < halves; half++)
-                load_tile(shared.row_scales[words][half * kHalf], args.a_words,
-                          {step * int32_t(sizeof(float)), a_line + int32_t(half) * kHalf}, full);
-            words ^= 1;
+        }
+    }
+}
+
+// Loads the scales of so many rows for steps `step` to `step` + 3 of all, one warp.
+__device__ __forceinline__ void load_scale_set(const SideView& a, const uint32_t* from, int32_t step, int32_t steps,
+                                               int32_t rows, float (&to)[kRows][kScaleSteps]) {
+    constexpr int rows_at_once = 32 / kScaleSteps;
+    const int32_t lane = int32_t(threadIdx.x % 32), first = lane / kScaleSteps, own = lane % kScaleSteps;
+    if (step + own >= steps) return;
+    from += (step + own) * a.step_stride;
+#pragma unroll 4
+    for (int32_t row = first; row < rows; row += rows_at_once)
+        copy_word(reinterpret_cast<uint32_t*>(&to[row][own]), from + (row >> a.lines_log2) * a.word_stride);
+}
+
+// Loads the scales of the rows of all tiles, one warp. A step's barrier counts it, too. Of three sets one is free by then: the
+// two before it have a step each at least, and two more steps may be multiplied.
+__device__ __forceinline__ void load_row_scales(const ProductArguments& args, Shared& shared) {
+    uint32_t set = 0;
+    Ring<kRingStages> ring;
+#pragma unroll 1
+    for (Ring<kTileSlots> slots;; slots.next()) {
+        wait(shared.tile_full[slots.at()], slots.parity());
+        const Slot& slot = shared.slots[slots.at()];
+        const int32_t steps = slot.tile.steps, rows = slot.tile.columns > 0 ? slot.tile.rows : 0;
+        const uint32_t* const from = slot.row_scales;
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) arrive(shared.tile_free[slots.at()]);
+        if (steps < 0) return;
+#pragma unroll 1
+        for (int32_t step = 0; step < steps; step++, ring.next()) {
+            wait(shared.free[ring.at()], ring.parity() ^ 1);
+            if (step % kScaleSteps == 0) {
+                load_scale_set(args.a, from, step, steps, rows, shared.row_scales[set]);
+                set = set == kScaleSets - 1 ? 0 : set + 1;
+            }
+            arrive_after_copies(shared.full[ring.at()]);
         }
     }
 }
@@ -158,7 +198,8 @@ struct FirstTile {
     }
 };
 
-// Rounds a warp's sums of a half to BF16 and puts them to shared memory, as boxes of D.
+// Rounds a warp's sums of a half and puts them to shared memory, as boxes of D.
+template <class T>
 __device__ __forceinline__ void put_boxes(const float (&sums)[kSums], uint8_t (&boxes)[kBoxes][kBoxBytes]) {
     const uint32_t lane = read_thread() % 32;
     const uint32_t row = uint32_t(__cvta_generic_to_shared(boxes)) + lane % 16 * kBoxPitch;
@@ -166,9 +207,9 @@ __device__ __forceinline__ void put_boxes(const float (&sums)[kSums], uint8_t (&
 #pragma unroll
     for (int i = 0; i < kColumns / 16; i++) {
         const float* const eight = &sums[8 * i];
-        store_matrices(row + i / 4 * kBoxBytes + (unit ^ i % 4 * 32), round_pair<Bf16>(eight[0], eight[1]),
-                       round_pair<Bf16>(eight[2], eight[3]), round_pair<Bf16>(eight[4], eight[5]),
-                       round_pair<Bf16>(eight[6], eight[7]));
+        store_matrices(row + i / 4 * kBoxBytes + (unit ^ i % 4 * 32), round_pair<T>(eight[0], eight[1]),
+                       round_pair<T>(eight[2], eight[3]), round_pair<T>(eight[4], eight[5]),
+                       round_pair<T>(eight[6], eight[7]));
     }
 }
 
@@ -198,10 +239,9 @@ struct Consumer {
     const ProductArguments& args;
     Shared& shared;
     FirstTile a, b;
-    uint32_t scales_at;  // shared address of the thread's first row in the first box
+    uint32_t scales_at;  // shared address of the scales of the thread's first row in the next set
     uint32_t warp;       // of the consumers
     uint32_t free_at;    // address of the first barrier `free` in the CTA with the lane's number
-    uint32_t words = 0;  // which of two boxes is next
     bool kept = false;   // totals are those of the tile before
     uint32_t stage = 0, parity = 0;
     Ring<kTileSlots> slots = {};
@@ -217,19 +257,34 @@ struct Consumer {
     }
     // Returns the warp's first row of a half.
     __device__ __forceinline__ int first_row(int half) const { return half * kHalf + int(warp) * kWarpRows; }
-    // Stores the totals of the tile before, which lies in the other slot.
-    __device__ __forceinline__ void store_totals() {
-        const uint32_t at = slots.at() ^ 1;
-        const ProductTile& tile = shared.slots[at].tile;
+    template <class T>
+    __device__ __forceinline__ void store_elements(const ProductTile& tile) {
         wait_stores_read<0>();
         __syncwarp();
 #pragma unroll
-        for (int half = 0; half < kHalves; half++) put_boxes(totals[half], shared.out[warp][half]);
+        for (int half = 0; half < kHalves; half++) put_boxes<T>(totals[half], shared.out[warp][half]);
         publish_shared_writes();
         __syncwarp();
 #pragma unroll
         for (int half = 0; half < kHalves; half++)
             store_boxes(args, rows_of_warp(args.problem, tile, first_row(half), true), shared.out[warp][half]);
+    }
+    __device__ __forceinline__ void store_floats(const ProductTile& tile) {
+#pragma unroll
+        for (int half = 0; half < kHalves; half++)
+            write_floats(args.problem, rows_of_warp(args.problem, tile, first_row(half), true),
+                         reinterpret_cast<const float(&)[1][kSums]>(totals[half]));
+    }
+    // Stores the totals of the tile before, which lies in the other slot.
+    __device__ __forceinline__ void store_totals() {
+        const uint32_t at = slots.at() ^ 1;
+        const ProductTile& tile = shared.slots[at].tile;
+        if (args.problem.d.format == MXQ_FORMAT_F32)
+            store_floats(tile);
+        else if (args.problem.d.format == MXQ_FORMAT_BF16)
+            store_elements<Bf16>(tile);
+        else
+            store_elements<F16>(tile);
         __syncwarp();
         if (read_thread() % 32 == 0) arrive(shared.tile_free[at]);
         clear_totals();
@@ -240,7 +295,7 @@ struct Consumer {
         asm volatile(
             "ld.shared.f32 %0, [%1];"
             : "=f"(scale)
-            : "r"(scales_at + words * uint32_t(sizeof(shared.row_scales[0])) + uint32_t((row * kWordSteps + place) * 4)));
+            : "r"(scales_at + uint32_t((row * kScaleSteps + place) * 4)));
         return scale;
     }
     // Multiplies half of a step and adds its sums. Under the first products of a tile the totals of the tile before are
@@ -275,19 +330,23 @@ struct Consumer {
         stage = last ? 0 : stage + 1;
         parity ^= uint32_t(last);
     }
+    __device__ __forceinline__ void next_set() {
+        constexpr uint32_t of_set = sizeof(shared.row_scales[0]);
+        scales_at += of_set;
+        if (scales_at >= uint32_t(__cvta_generic_to_shared(shared.row_scales)) + kScaleSets * of_set)
+            scales_at -= kScaleSets * of_set;
+    }
     // The loop begins with the second step, so that no step in it is the first of a tile.
     template <bool both>
     __device__ __forceinline__ void multiply_tile(const float* scales, int32_t steps) {
         multiply_step<both, true>(0, scales[0]);
 #pragma unroll 1
-        for (;; scales += kWordSteps) {
+        for (;; scales += kScaleSteps) {
 #pragma unroll
-            for (int step = 1; step <= kWordSteps; step++) {
-                if (step == kWordSteps) {
-                    words ^= 1;
-                    if ((steps -= kWordSteps) == 0) return;
-                }
-                multiply_step<both>(step % kWordSteps, scales[step]);
+            for (int step = 1; step <= kScaleSteps; step++) {
+                if (--steps == 0) return next_set();
+                if (step == kScaleSteps) next_set();
+                multiply_step<both>(step % kScaleSteps, scales[step]);
             }
         }
     }
@@ -315,10 +374,10 @@ struct Consumer {
 // ---- A CTA -----------------------------------------------------------------------------------------------------------
 
 __device__ __forceinline__ void init_barriers(Shared& shared) {
-    for (Barrier& barrier : shared.full) init_barrier(barrier, 1);
+    for (Barrier& barrier : shared.full) init_barrier(barrier, 1 + 32);  // a thread, and a warp's lanes
     for (Barrier& barrier : shared.free) init_barrier(barrier, kCluster * kConsumerWarps);
     for (Barrier& barrier : shared.tile_full) init_barrier(barrier, 1);
-    for (Barrier& barrier : shared.tile_free) init_barrier(barrier, 1 + kConsumerWarps);
+    for (Barrier& barrier : shared.tile_free) init_barrier(barrier, 2 + kConsumerWarps);
     publish_barriers();
 }
 
@@ -336,6 +395,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
         const uint32_t warp = threadIdx.x / 32;
         if (warp == 0 && elect_lane()) load_operands(args, shared);
         if (warp == 1) find_tiles(args, shared);
+        if (warp == 2) load_row_scales(args, shared);
     } else {
         take_registers<232>();
         const uint32_t warp = threadIdx.x / 32 - 4, row = warp * kWarpRows + threadIdx.x % 32 / 4;

@@ -17,7 +17,7 @@
 // 32 have references of their own is added up every 32 codes: exact, and slow.
 //
 // A step is 40 KB from L2 and 128 x 192 x 128 products: 768 cycles of the tensor cores. FP8 1x128 with 128x128 has a kernel
-// of its own where D is BF16 and takes sums alone (fp8_squares.cu).
+// of its own where D takes sums alone (fp8_squares.cu).
 #include "cuda/device.h"
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
@@ -303,13 +303,12 @@ ProductArguments arguments_of(const GemmProblem& p, const Plan& plan, const Move
     return args;
 }
 
-// Returns whether fp8_squares.cu serves: no pass, E4M3, one scale of B for 128 lines, scales of A that lie for boxes of four
-// steps, and a D that takes boxes of the sums alone.
+// Returns whether fp8_squares.cu serves: no pass, E4M3, one scale of B for 128 lines, and a D that takes the sums alone.
 bool serves_squares(const GemmProblem& p, const Plan& plan, const ProductArguments& args) {
     const int64_t steps = ceil_div(p.k, int64_t(kStepBytes));
-    return plan.a.stays && plan.b.stays && p.a.element == Element::E4M3 && p.b.element == Element::E4M3 &&
-           has_scales_of_128(p.a) && has_scales_of_128(p.b) && p.b.layout.tile_rows == kBlock128 && args.a.boxed &&
-           args.late && p.d.format == MXQ_FORMAT_BF16 && steps % kStages == 0 && steps <= squares::kMostTileSteps;
+    return p.grouping != Grouping::Contraction && plan.a.stays && plan.b.stays && p.a.element == Element::E4M3 && p.b.element == Element::E4M3 &&
+           has_scales_of_128(p.a) && has_scales_of_128(p.b) && p.b.layout.tile_rows == kBlock128 && args.directly &&
+           p.is_sum_alone() && steps > 0 && steps <= squares::kMostTileSteps;
 }
 
 // Returns whether fp8_few.cu serves, and takes less time: E4M3 without a pass and groups, one scale of B for 128 lines, sums
