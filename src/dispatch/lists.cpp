@@ -312,7 +312,8 @@ bool has_rows_for_fp8_weights(const GemmProblem& p) {
 bool fills_square_tiles(const GemmProblem& p) {
     constexpr int64_t clusters = 66;
     if (!has_scales_of_128(p.a) || !has_scales_of_128(p.b) || p.b.layout.tile_rows != kBlock128 ||
-        p.grouping != Grouping::None || p.n % 8 != 0 || !p.is_sum_alone() || p.k % 16 != 0 || p.a.across || p.b.across)
+        p.grouping != Grouping::None || p.d.format == MXQ_FORMAT_F16 || p.n % 8 != 0 ||
+        !p.is_sum_alone() || p.k % 16 != 0 || p.a.across || p.b.across)
         return false;
     const int64_t turns = ceil_div(p.m, int64_t(256)) * ceil_div(p.n, int64_t(256)), rounds = ceil_div(turns, clusters);
     return turns * 100 >= rounds * clusters * 85;

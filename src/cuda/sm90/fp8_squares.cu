@@ -1,5 +1,5 @@
-// The kernel of wgmma_fp8_sm90 for weights with one scale for 128 x 128 codes, where D takes the sums alone, BF16 and F16 by
-// boxes and F32 by pairs. A cluster of two CTAs takes two tiles of 256 x 128 side by side, which share A:
+// The kernel of wgmma_fp8_sm90 for weights with one scale for 128 x 128 codes, where D takes the sums alone, BF16 by boxes and
+// F32 by pairs. A cluster of two CTAs takes two tiles of 256 x 128 side by side, which share A:
 //
 //     warp 0, one lane    loads a step of A and B, 128 codes of each row
 //     warp 1              finds tiles, one ahead, and leaves the scales of B for the tile
@@ -198,8 +198,7 @@ struct FirstTile {
     }
 };
 
-// Rounds a warp's sums of a half and puts them to shared memory, as boxes of D.
-template <class T>
+// Rounds a warp's sums of a half to BF16 and puts them to shared memory, as boxes of D.
 __device__ __forceinline__ void put_boxes(const float (&sums)[kSums], uint8_t (&boxes)[kBoxes][kBoxBytes]) {
     const uint32_t lane = read_thread() % 32;
     const uint32_t row = uint32_t(__cvta_generic_to_shared(boxes)) + lane % 16 * kBoxPitch;
@@ -207,9 +206,9 @@ __device__ __forceinline__ void put_boxes(const float (&sums)[kSums], uint8_t (&
 #pragma unroll
     for (int i = 0; i < kColumns / 16; i++) {
         const float* const eight = &sums[8 * i];
-        store_matrices(row + i / 4 * kBoxBytes + (unit ^ i % 4 * 32), round_pair<T>(eight[0], eight[1]),
-                       round_pair<T>(eight[2], eight[3]), round_pair<T>(eight[4], eight[5]),
-                       round_pair<T>(eight[6], eight[7]));
+        store_matrices(row + i / 4 * kBoxBytes + (unit ^ i % 4 * 32), round_pair<Bf16>(eight[0], eight[1]),
+                       round_pair<Bf16>(eight[2], eight[3]), round_pair<Bf16>(eight[4], eight[5]),
+                       round_pair<Bf16>(eight[6], eight[7]));
     }
 }
 
@@ -257,12 +256,11 @@ struct Consumer {
     }
     // Returns the warp's first row of a half.
     __device__ __forceinline__ int first_row(int half) const { return half * kHalf + int(warp) * kWarpRows; }
-    template <class T>
     __device__ __forceinline__ void store_elements(const ProductTile& tile) {
         wait_stores_read<0>();
         __syncwarp();
 #pragma unroll
-        for (int half = 0; half < kHalves; half++) put_boxes<T>(totals[half], shared.out[warp][half]);
+        for (int half = 0; half < kHalves; half++) put_boxes(totals[half], shared.out[warp][half]);
         publish_shared_writes();
         __syncwarp();
 #pragma unroll
@@ -281,10 +279,8 @@ struct Consumer {
         const ProductTile& tile = shared.slots[at].tile;
         if (args.problem.d.format == MXQ_FORMAT_F32)
             store_floats(tile);
-        else if (args.problem.d.format == MXQ_FORMAT_BF16)
-            store_elements<Bf16>(tile);
         else
-            store_elements<F16>(tile);
+            store_elements(tile);
         __syncwarp();
         if (read_thread() % 32 == 0) arrive(shared.tile_free[at]);
         clear_totals();
@@ -336,16 +332,30 @@ struct Consumer {
         if (scales_at >= uint32_t(__cvta_generic_to_shared(shared.row_scales)) + kScaleSets * of_set)
             scales_at -= kScaleSets * of_set;
     }
-    // The loop begins with the second step, so that no step in it is the first of a tile.
+    // Multiplies the last steps of a tile, fewer than a set, the first of which are done.
+    template <bool both>
+    __device__ __forceinline__ void multiply_rest(const float* scales, int32_t done, int32_t steps) {
+        if (steps == 0) return;
+        scales_at += uint32_t(done * sizeof(float));
+#pragma unroll 1
+        for (; done < steps; done++, scales_at += sizeof(float)) multiply_step<both>(0, scales[done]);
+        scales_at &= ~uint32_t(sizeof(shared.row_scales[0][0]) - 1);
+        next_set();
+    }
+    // The loop begins with the second step, so that no step in it is the first of a tile. It has no exit between the steps of a
+    // set: one kept the wait for the next step behind the additions of the one before.
     template <bool both>
     __device__ __forceinline__ void multiply_tile(const float* scales, int32_t steps) {
         multiply_step<both, true>(0, scales[0]);
+        if (steps < kScaleSteps) return multiply_rest<both>(scales, 1, steps);
 #pragma unroll 1
         for (;; scales += kScaleSteps) {
 #pragma unroll
             for (int step = 1; step <= kScaleSteps; step++) {
-                if (--steps == 0) return next_set();
-                if (step == kScaleSteps) next_set();
+                if (step == kScaleSteps) {
+                    next_set();
+                    if ((steps -= kScaleSteps) < kScaleSteps) return multiply_rest<both>(scales + kScaleSteps, 0, steps);
+                }
                 multiply_step<both>(step % kScaleSteps, scales[step]);
             }
         }

@@ -303,12 +303,13 @@ ProductArguments arguments_of(const GemmProblem& p, const Plan& plan, const Move
     return args;
 }
 
-// Returns whether fp8_squares.cu serves: no pass, E4M3, one scale of B for 128 lines, and a D that takes the sums alone.
+// Returns whether fp8_squares.cu serves: no pass, E4M3, one scale of B for 128 lines, and a BF16 or F32
+// D that takes the sums alone.
 bool serves_squares(const GemmProblem& p, const Plan& plan, const ProductArguments& args) {
     const int64_t steps = ceil_div(p.k, int64_t(kStepBytes));
     return p.grouping != Grouping::Contraction && plan.a.stays && plan.b.stays && p.a.element == Element::E4M3 && p.b.element == Element::E4M3 &&
            has_scales_of_128(p.a) && has_scales_of_128(p.b) && p.b.layout.tile_rows == kBlock128 && args.directly &&
-           p.is_sum_alone() && steps > 0 && steps <= squares::kMostTileSteps;
+           p.d.format != MXQ_FORMAT_F16 && p.is_sum_alone() && steps > 0 && steps <= squares::kMostTileSteps;
 }
 
 // Returns whether fp8_few.cu serves, and takes less time: E4M3 without a pass and groups, one scale of B for 128 lines, sums
