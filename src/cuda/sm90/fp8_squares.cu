@@ -4,7 +4,7 @@
 //
 //     warp 0, one lane    loads a step of A and B, 128 codes of each line
 //     warp 1              finds tiles, one ahead, and leaves the scales of 128 x 128 for the tile
-//     warp 2              loads the scales of lines, those of four steps at once, and clears codes behind a group's last
+//     warp 2              loads the scales of lines, those of four steps at once; warp 3 clears codes behind a group's last
 //     warps 4..7, 8..11   consumers: 64 rows of either half of the tile each
 //
 // A consumer multiplies a half, m64n128k128, adds its sums to its totals, and goes on with the other half. The tensor cores
@@ -58,6 +58,7 @@ struct Shared {
     Slot<each> slots[kTileSlots];
     Barrier full[kRingStages], free[kRingStages], tile_full[kTileSlots], tile_free[kTileSlots];
     Barrier landed[kRingStages];  // in place of full, for the codes of a step that is cut
+    Barrier scales_full[kScaleSets], scales_free[kScaleSets];
 };
 static_assert(sizeof(Shared<true>) <= 227 * 1024 && sizeof(Shared<false>) <= 227 * 1024, "what a CTA may have");
 
@@ -175,59 +176,65 @@ __device__ __forceinline__ void load_operands(const ProductArguments& args, Shar
 }
 
 // Loads the scales of so many lines for steps `step` to `step` + 3 of all, one warp; those of a line lie `pitch` floats apart,
-// those of a step `step_pitch`.
+// those of a step `step_pitch`. Lanes keep an address of their own, so that a copy takes few instructions.
 template <int pitch, int step_pitch>
 __device__ __forceinline__ void load_scale_set(const SideView& side, const uint32_t* from, int32_t step, int32_t steps,
                                                int32_t lines, float* to) {
     constexpr int lines_at_once = 32 / kScaleSteps;
     const int32_t lane = int32_t(threadIdx.x % 32), first = lane / kScaleSteps, own = lane % kScaleSteps;
     if (step + own >= steps) return;
-    from += (step + own) * side.step_stride;
-#pragma unroll 4
-    for (int32_t line = first; line < lines; line += lines_at_once)
-        copy_word(reinterpret_cast<uint32_t*>(to + line * pitch + own * step_pitch),
-                  from + (line >> side.lines_log2) * side.word_stride);
+    const int64_t stride = lines_at_once * side.word_stride;
+    from += (step + own) * side.step_stride + first * side.word_stride;
+    to += first * pitch + own * step_pitch;
+#pragma unroll 8
+    for (int32_t line = first; line < lines; line += lines_at_once, from += stride, to += lines_at_once * pitch)
+        copy_word(reinterpret_cast<uint32_t*>(to), from);
 }
 
-// Waits for the codes of a step that is cut, and clears those behind the group's last.
-__device__ __forceinline__ void clear_landed(Shared<true>& shared, uint32_t stage, uint32_t& parities, int32_t kept) {
-    wait(shared.landed[stage], parities >> stage & 1);
-    parities ^= 1u << stage;
-    clear_behind<kRows + kColumns>(shared.stages[stage].a, kept);
-    publish_shared_writes();
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) arrive(shared.full[stage]);
-}
-
-// Loads the scales of the lines of all tiles, one warp. A step's barrier counts it, too. Of three sets one is free by then: the
-// two before it have a step each at least, and two more steps may be multiplied.
+// Loads the scales of the lines of all tiles, one warp, up to three sets ahead.
 template <bool each>
 __device__ __forceinline__ void load_scales(const ProductArguments& args, Shared<each>& shared) {
-    uint32_t set = 0, landed = 0;  // landed: a bit for each stage, the parity of its next cut step
-    Ring<kRingStages> ring;
+    Ring<kScaleSets> sets;
 #pragma unroll 1
     for (Ring<kTileSlots> slots;; slots.next()) {
         wait(shared.tile_full[slots.at()], slots.parity());
         const Slot<each>& slot = shared.slots[slots.at()];
         const int32_t steps = slot.tile.steps, columns = slot.tile.columns, rows = columns > 0 ? slot.tile.rows : 0;
-        const int32_t kept = slot.tile.cut, cut = cut_step(slot.tile);
         const FirstScales from = slot.first;
         __syncwarp();
         if (threadIdx.x % 32 == 0) arrive(shared.tile_free[slots.at()]);
         if (steps < 0) return;
 #pragma unroll 1
-        for (int32_t step = 0; step < steps; step++, ring.next()) {
-            wait(shared.free[ring.at()], ring.parity() ^ 1);
-            if (step % kScaleSteps == 0) {
-                load_scale_set<kScaleSteps, 1>(args.a, from.of_rows, step, steps, rows, shared.row_scales[set][0]);
-                if constexpr (each)
-                    load_scale_set<1, kColumns>(args.b, from.of_columns, step, steps, columns, shared.column_scales[set][0]);
-                set = set == kScaleSets - 1 ? 0 : set + 1;
-            }
-            arrive_after_copies(shared.full[ring.at()]);
+        for (int32_t step = 0; step < steps; step += kScaleSteps, sets.next()) {
+            wait(shared.scales_free[sets.at()], sets.parity() ^ 1);
+            load_scale_set<kScaleSteps, 1>(args.a, from.of_rows, step, steps, rows, shared.row_scales[sets.at()][0]);
             if constexpr (each)
-                if (step == cut) clear_landed(shared, ring.at(), landed, kept);
+                load_scale_set<1, kColumns>(args.b, from.of_columns, step, steps, columns, shared.column_scales[sets.at()][0]);
+            arrive_after_copies(shared.scales_full[sets.at()]);
         }
+    }
+}
+
+// Clears codes behind the last of a group, one warp: waits for the codes of a step that is cut, then says that they are there.
+__device__ __forceinline__ void clear_cut_steps(Shared<true>& shared) {
+    uint32_t parities = 0, first = 0;  // a bit for each stage; the stage of the tile's first step
+#pragma unroll 1
+    for (Ring<kTileSlots> slots;; slots.next()) {
+        wait(shared.tile_full[slots.at()], slots.parity());
+        const ProductTile& tile = shared.slots[slots.at()].tile;
+        const int32_t steps = tile.steps, kept = tile.cut;
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) arrive(shared.tile_free[slots.at()]);
+        if (steps < 0) return;
+        const uint32_t next = (first + uint32_t(steps)) % kRingStages, stage = (next + kRingStages - 1) % kRingStages;
+        first = next;
+        if (kept == 0) continue;
+        wait(shared.landed[stage], parities >> stage & 1);
+        parities ^= 1u << stage;
+        clear_behind<kRows + kColumns>(shared.stages[stage].a, kept);
+        publish_shared_writes();
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) arrive(shared.full[stage]);
     }
 }
 
@@ -297,6 +304,7 @@ struct Consumer {
     bool kept = false;   // totals are those of the tile before
     uint32_t stage = 0, parity = 0;
     Ring<kTileSlots> slots = {};
+    Ring<kScaleSets> sets = {};
     float totals[kHalves][kSums];
 
     __device__ __forceinline__ void clear_totals() {
@@ -414,14 +422,19 @@ struct Consumer {
     }
     __device__ __forceinline__ void next_set() {
         constexpr uint32_t of_set = sizeof(shared.row_scales[0]), of_columns = sizeof(shared.column_scales[0]);
-        scales_at += of_set, columns_at += of_columns;
-        if (scales_at < uint32_t(__cvta_generic_to_shared(shared.row_scales)) + kScaleSets * of_set) return;
-        scales_at -= kScaleSets * of_set, columns_at -= kScaleSets * of_columns;
+        __syncwarp();
+        if (read_thread() % 32 == 0) arrive(shared.scales_free[sets.at()]);
+        const bool last = sets.at() == kScaleSets - 1;
+        scales_at += last ? of_set - kScaleSets * of_set : of_set;
+        columns_at += last ? of_columns - kScaleSets * of_columns : of_columns;
+        sets.next();
     }
+    __device__ __forceinline__ void wait_for_set() { wait(shared.scales_full[sets.at()], sets.parity()); }
     // Multiplies the last steps of a tile, fewer than a set, the first of which are done.
     template <bool both>
     __device__ __forceinline__ void multiply_rest(const float* scales, int32_t done, int32_t steps) {
         if (steps == 0) return;
+        if (done == 0) wait_for_set();
         constexpr uint32_t of_row = sizeof(float), of_columns = kColumns * sizeof(float);
         scales_at += uint32_t(done) * of_row, columns_at += uint32_t(done) * of_columns;
 #pragma unroll 1
@@ -434,6 +447,7 @@ struct Consumer {
     // set: one kept the wait for the next step behind the additions of the one before.
     template <bool both>
     __device__ __forceinline__ void multiply_tile(const float* scales, int32_t steps) {
+        wait_for_set();
         multiply_step<both, true>(0, each ? 1 : scales[0]);
         if (steps < kScaleSteps) return multiply_rest<both>(scales, 1, steps);
 #pragma unroll 1
@@ -443,6 +457,7 @@ struct Consumer {
                 if (step == kScaleSteps) {
                     next_set();
                     if ((steps -= kScaleSteps) < kScaleSteps) return multiply_rest<both>(scales + kScaleSteps, 0, steps);
+                    wait_for_set();
                 }
                 multiply_step<both>(step % kScaleSteps, each ? 1 : scales[step]);
             }
@@ -493,11 +508,13 @@ struct Consumer {
 
 template <bool each>
 __device__ __forceinline__ void init_barriers(Shared<each>& shared) {
-    for (Barrier& barrier : shared.full) init_barrier(barrier, 1 + 32);  // a thread, and a warp's lanes
+    for (Barrier& barrier : shared.full) init_barrier(barrier, 1);
     for (Barrier& barrier : shared.free) init_barrier(barrier, kCluster * kConsumerWarps);
     for (Barrier& barrier : shared.landed) init_barrier(barrier, 1);
     for (Barrier& barrier : shared.tile_full) init_barrier(barrier, 1);
-    for (Barrier& barrier : shared.tile_free) init_barrier(barrier, 2 + kConsumerWarps);
+    for (Barrier& barrier : shared.scales_full) init_barrier(barrier, 32);  // a warp's lanes
+    for (Barrier& barrier : shared.scales_free) init_barrier(barrier, kConsumerWarps);
+    for (Barrier& barrier : shared.tile_free) init_barrier(barrier, (each ? 3 : 2) + kConsumerWarps);
     publish_barriers();
 }
 
@@ -515,6 +532,8 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
         if (warp == 0 && elect_lane()) load_operands(args, shared);
         if (warp == 1) find_tiles(args, shared);
         if (warp == 2) load_scales(args, shared);
+        if constexpr (each)
+            if (warp == 3) clear_cut_steps(shared);
     } else {
         take_registers<kConsumerRegistersOf<each>>();
         const uint32_t warp = threadIdx.x / 32 - 4, row = warp * kWarpRows + threadIdx.x % 32 / 4;

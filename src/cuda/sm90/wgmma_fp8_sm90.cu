@@ -310,6 +310,7 @@ bool serves_squares(const GemmProblem& p, const Plan& plan, const ProductArgumen
     if (!plan.a.stays || !plan.b.stays || p.a.element != Element::E4M3 || p.b.element != Element::E4M3 ||
         !has_scales_of_128(p.a) || !has_scales_of_128(p.b) || !args.directly || p.d.format == MXQ_FORMAT_F16)
         return false;
+    if (p.a.layout.tile_rows != 1) return false;
     if (columns_of(p) == Columns::Each) return steps > 0;
     return p.grouping != Grouping::Contraction && p.is_sum_alone() && steps > 0 && steps <= squares::kMostTileSteps;
 }
