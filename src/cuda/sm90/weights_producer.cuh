@@ -35,10 +35,8 @@ __device__ __forceinline__ void load_codes(const Arguments& args, Block& shared)
                 arrive_expecting(shared.full[at], sizeof(shared.stages[at].codes));
 #pragma unroll
                 for (int half = 0; half < Block::kHalves; half++)
-#pragma unroll
-                    for (int box = 0; box < Block::kCodeBoxes; box++)
-                        load_tile(shared.stages[at].codes[half * Block::kCodeBoxes + box], args.codes,
-                                  {step * Block::kLine + box * kLineBytes, line + half * kTileLines, matrix}, shared.full[at]);
+                    load_tile(shared.stages[at].codes[half], args.codes,
+                              {step * Block::kLine, line + half * kTileLines, matrix}, shared.full[at]);
             }
             __syncwarp();
         });

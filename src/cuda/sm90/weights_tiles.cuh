@@ -68,8 +68,7 @@ struct Exchange {
 template <Weights kind, int tokens, int halves>
 struct Shared {
     static constexpr Weights kKind = kind;
-    static constexpr int kHalves = halves, kBlock = kBlockNumbers, kSteps = kBlockSteps<kind>, kLine = kLineBytes,
-                         kCodeBoxes = 1;
+    static constexpr int kHalves = halves, kBlock = kBlockNumbers, kSteps = kBlockSteps<kind>, kLine = kLineBytes;
     static constexpr bool kRepeats = false;  // the last scale of a line
     static constexpr int kCtas = ctas_of_sm(tokens, halves), kMostBytes = 227 * 1024 / kCtas - (kCtas - 1) * 1024;
     static constexpr int kRest = int(sizeof(bf16::OutOfWarps)) + 1024,
