@@ -13,7 +13,6 @@ struct Fp8Arguments : Arguments {
     uint32_t token_lines;       // rows of A
 };
 
-constexpr int32_t kFewestTokens = 16;  // of a tile
 
 // Folding: the exponents of a line's blocks lie up to kFolds below the largest, which stands for 2^kMostFold.
 constexpr uint32_t kFolds = 14;
