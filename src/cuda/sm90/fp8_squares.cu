@@ -53,7 +53,7 @@ template <bool each>
 struct Shared {
     Stage stages[kRingStages];
     alignas(1024) uint8_t out[kConsumerWarps][kHalves][kBoxes][kBoxBytes];
-    alignas(16) float row_scales[kScaleSets][kRows][kScaleSteps];
+    alignas(128) float row_scales[kScaleSets][kRows][kScaleSteps];
     float column_scales[each ? kScaleSets : 1][each ? kScaleSteps : 1][each ? kColumns : 1];
     Slot<each> slots[kTileSlots];
     Barrier full[kRingStages], free[kRingStages], tile_full[kTileSlots], tile_free[kTileSlots];
@@ -191,6 +191,15 @@ __device__ __forceinline__ void load_scale_set(const SideView& side, const uint3
         copy_word(reinterpret_cast<uint32_t*>(to), from);
 }
 
+// Loads the scales of so many rows for steps `step` to `step` + 3 as boxes, one lane; `line` is the tile's first.
+__device__ __forceinline__ void load_scale_boxes(const ProductArguments& args, int32_t line, int32_t step, int32_t rows,
+                                                 float (&to)[kRows][kScaleSteps], Barrier& full) {
+    const int32_t halves = rows > kHalf ? 2 : 1;
+    expect(full, uint32_t(halves * kHalf * sizeof(to[0])));
+    for (int32_t half = 0; half < halves; half++)
+        load_tile(to[half * kHalf], args.a_words, {step * int32_t(sizeof(float)), line + half * kHalf}, full);
+}
+
 // Loads the scales of the lines of all tiles, one warp, up to three sets ahead.
 template <bool each>
 __device__ __forceinline__ void load_scales(const ProductArguments& args, Shared<each>& shared) {
@@ -201,13 +210,18 @@ __device__ __forceinline__ void load_scales(const ProductArguments& args, Shared
         const Slot<each>& slot = shared.slots[slots.at()];
         const int32_t steps = slot.tile.steps, columns = slot.tile.columns, rows = columns > 0 ? slot.tile.rows : 0;
         const FirstScales from = slot.first;
+        const int32_t line = slot.tile.a_line, all_rows = slot.tile.rows;
         __syncwarp();
         if (threadIdx.x % 32 == 0) arrive(shared.tile_free[slots.at()]);
         if (steps < 0) return;
 #pragma unroll 1
         for (int32_t step = 0; step < steps; step += kScaleSteps, sets.next()) {
             wait(shared.scales_free[sets.at()], sets.parity() ^ 1);
-            load_scale_set<kScaleSteps, 1>(args.a, from.of_rows, step, steps, rows, shared.row_scales[sets.at()][0]);
+            auto& of_rows = shared.row_scales[sets.at()];
+            if (!args.a.boxed)
+                load_scale_set<kScaleSteps, 1>(args.a, from.of_rows, step, steps, rows, of_rows[0]);
+            else if (threadIdx.x % 32 == 0)
+                load_scale_boxes(args, line, step, all_rows, of_rows, shared.scales_full[sets.at()]);
             if constexpr (each)
                 load_scale_set<1, kColumns>(args.b, from.of_columns, step, steps, columns, shared.column_scales[sets.at()][0]);
             arrive_after_copies(shared.scales_full[sets.at()]);
@@ -382,14 +396,15 @@ struct Consumer {
     }
     // Multiplies half of a step and adds its sums. Under the first products of a tile the totals of the tile before are
     // stored.
-    template <int half, bool begins>
-    __device__ __forceinline__ void multiply_half(int place, float of_columns) {
+    template <int half, bool begins, bool ends>
+    __device__ __forceinline__ void multiply_half(int place, float of_columns, bool more) {
         float part[kSums];
         begin_products(part);
 #pragma unroll
         for (int k = 0; k < kStepBytes; k += kProductBytes)
             multiply_fp8<E4M3, E4M3>(part, a.at(stage, half * kHalf * kStepBytes + k), b.at(stage, k), k > 0);
         commit_products();
+        if (ends && more) wait_for_next_set();
         if constexpr (each) {
             const float of_rows[2] = {row_scale(place, half * kHalf), row_scale(place, half * kHalf + 8)};
             float2 of[2][kPairs];
@@ -409,12 +424,12 @@ struct Consumer {
     __device__ __forceinline__ void release() const {
         if (read_thread() % 32 < kCluster) arrive_at_address(free_at + stage * uint32_t(sizeof(Barrier)));
     }
-    // `place`: of the step's scales in their box.
-    template <bool both, bool begins = false>
-    __device__ __forceinline__ void multiply_step(int place, float of_columns) {
+    // `place`: of the step's scales in their set, which `ends` with it. Then `more` says whether the tile has another one.
+    template <bool both, bool begins = false, bool ends = false>
+    __device__ __forceinline__ void multiply_step(int place, float of_columns, bool more = false) {
         wait(shared.full[stage], parity);
-        multiply_half<0, begins>(place, of_columns);
-        if (both) multiply_half<1, false>(place, of_columns);
+        multiply_half<0, begins, ends && !both>(place, of_columns, more);
+        if (both) multiply_half<1, false, ends>(place, of_columns, more);
         release();
         const bool last = stage == kRingStages - 1;
         stage = last ? 0 : stage + 1;
@@ -430,11 +445,16 @@ struct Consumer {
         sets.next();
     }
     __device__ __forceinline__ void wait_for_set() { wait(shared.scales_full[sets.at()], sets.parity()); }
+    // Waits under products, where it costs nothing.
+    __device__ __forceinline__ void wait_for_next_set() {
+        Ring<kScaleSets> next = sets;
+        next.next();
+        wait(shared.scales_full[next.at()], next.parity());
+    }
     // Multiplies the last steps of a tile, fewer than a set, the first of which are done.
     template <bool both>
     __device__ __forceinline__ void multiply_rest(const float* scales, int32_t done, int32_t steps) {
         if (steps == 0) return;
-        if (done == 0) wait_for_set();
         constexpr uint32_t of_row = sizeof(float), of_columns = kColumns * sizeof(float);
         scales_at += uint32_t(done) * of_row, columns_at += uint32_t(done) * of_columns;
 #pragma unroll 1
@@ -457,9 +477,12 @@ struct Consumer {
                 if (step == kScaleSteps) {
                     next_set();
                     if ((steps -= kScaleSteps) < kScaleSteps) return multiply_rest<both>(scales + kScaleSteps, 0, steps);
-                    wait_for_set();
                 }
-                multiply_step<both>(step % kScaleSteps, each ? 1 : scales[step]);
+                const float of_columns = each ? 1 : scales[step];
+                if (step == kScaleSteps - 1)
+                    multiply_step<both, false, true>(step, of_columns, steps > kScaleSteps);
+                else
+                    multiply_step<both>(step % kScaleSteps, of_columns);
             }
         }
     }
