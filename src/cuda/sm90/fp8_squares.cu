@@ -1,5 +1,5 @@
 // The kernels of wgmma_fp8_sm90 for FP8 with scales of 128 on both sides. B has one for 128 x 128 codes, or for 128 codes of
-// each line (`each`), also where groups lie along the contraction. A cluster of two CTAs takes two tiles of 256 x 128 side by
+// each line (Kind::Each), also where groups lie along the contraction. A cluster of two CTAs takes two tiles of 256 x 128 side by
 // side, which share A:
 //
 //     warp 0, one lane    loads a step of A and B, 128 codes of each line
@@ -11,7 +11,8 @@
 // have the other warpgroup's products meanwhile. A tile with up to 128 rows has one half.
 //
 // With scales of 128 x 128, D takes the sums alone, BF16 by boxes and F32 by pairs, under the first products of the next tile,
-// and sums are those of fp8_consumers.cuh, bit for bit. With `each`, D may be added to, at the end of a tile.
+// and sums are those of fp8_consumers.cuh, bit for bit. With Kind::Each, D may be added to, at the end of a tile.
+// Kind::Whole has four steps in every set, whose scales come with the first, and a BF16 D: 1.05 times as fast as Kind::Any.
 #include "cuda/sm90/fp8_squares.h"
 
 #include "cuda/sm90/copy.cuh"
@@ -24,10 +25,10 @@ namespace {
 constexpr int kHalves = kRows / kHalf, kSums = kProductRows * kColumns / kWarpgroup;
 constexpr int kRingStages = 3;
 // A CTA starts with 168 registers a thread. Scales of lines on both sides need more of the producers'.
-template <bool each>
-constexpr int kProducerRegistersOf = each ? 56 : 40;
-template <bool each>
-constexpr int kConsumerRegistersOf = (3 * kStartRegisters - kProducerRegistersOf<each>) / 2;
+template <Kind kind>
+constexpr int kProducerRegistersOf = kind == Kind::Each ? 56 : 40;
+template <Kind kind>
+constexpr int kConsumerRegistersOf = (3 * kStartRegisters - kProducerRegistersOf<kind>) / 2;
 constexpr int kScaleSteps = 4, kScaleSets = 3;  // steps whose scales of A come at once; sets of them
 constexpr int kBoxes = kColumns / kBoxColumns;
 
@@ -42,25 +43,27 @@ struct FirstScales {
 };
 
 // A tile, where its scales begin, and the scale of all of its columns for each step.
-template <bool each>
+template <Kind kind>
 struct Slot {
     ProductTile tile;
     FirstScales first;
-    float scales[each ? 1 : kMostTileSteps];
+    float scales[kind == Kind::Each ? 1 : kMostTileSteps];
 };
 
-template <bool each>
+template <Kind kind>
 struct Shared {
+    static constexpr bool kEach = kind == Kind::Each;
     Stage stages[kRingStages];
     alignas(1024) uint8_t out[kConsumerWarps][kHalves][kBoxes][kBoxBytes];
     alignas(128) float row_scales[kScaleSets][kRows][kScaleSteps];
-    float column_scales[each ? kScaleSets : 1][each ? kScaleSteps : 1][each ? kColumns : 1];
-    Slot<each> slots[kTileSlots];
+    float column_scales[kEach ? kScaleSets : 1][kEach ? kScaleSteps : 1][kEach ? kColumns : 1];
+    Slot<kind> slots[kTileSlots];
     Barrier full[kRingStages], free[kRingStages], tile_full[kTileSlots], tile_free[kTileSlots];
     Barrier landed[kRingStages];  // in place of full, for the codes of a step that is cut
     Barrier scales_full[kScaleSets], scales_free[kScaleSets];
 };
-static_assert(sizeof(Shared<true>) <= 227 * 1024 && sizeof(Shared<false>) <= 227 * 1024, "what a CTA may have");
+static_assert(sizeof(Shared<Kind::Each>) <= 227 * 1024, "what a CTA may have");
+static_assert(sizeof(Shared<Kind::Any>) <= 227 * 1024 && sizeof(Shared<Kind::Whole>) <= 227 * 1024, "what a CTA may have");
 
 // ---- Finding tiles ---------------------------------------------------------------------------------------------------
 
@@ -125,16 +128,16 @@ __device__ __forceinline__ ProductTile find_tile(const ProductArguments& args, u
 }
 
 // Finds tiles, one warp. A barrier counts as complete before its first phase, so that slots are free at first.
-template <bool each>
-__device__ __forceinline__ void find_tiles(const ProductArguments& args, Shared<each>& shared) {
+template <Kind kind>
+__device__ __forceinline__ void find_tiles(const ProductArguments& args, Shared<kind>& shared) {
     uint32_t index = blockIdx.x / kCluster;
 #pragma unroll 1
     for (Ring<kTileSlots> slots;; slots.next(), index += gridDim.x / kCluster) {
         FirstScales first;
         const ProductTile tile = find_tile(args, index, first);
-        Slot<each>& slot = shared.slots[slots.at()];
+        Slot<kind>& slot = shared.slots[slots.at()];
         wait(shared.tile_free[slots.at()], slots.parity() ^ 1);
-        if (!each && tile.columns > 0)
+        if (kind != Kind::Each && tile.columns > 0)
 #pragma unroll 1
             for (int32_t step = int32_t(threadIdx.x % 32); step < tile.steps; step += 32)
                 slot.scales[step] = bits_float(__ldg(first.of_columns + step * args.b.step_stride));
@@ -147,10 +150,18 @@ __device__ __forceinline__ void find_tiles(const ProductArguments& args, Shared<
 
 // ---- Loads -----------------------------------------------------------------------------------------------------------
 
+// Loads the scales of A for steps `step` to `step` + 3 as boxes of half a tile, one lane; `line` is the tile's first.
+__device__ __forceinline__ void load_scale_boxes(const ProductArguments& args, int32_t line, int32_t step, uint32_t halves,
+                                                 float (&to)[kRows][kScaleSteps], Barrier& full) {
+    for (uint32_t half = 0; half < halves; half++)
+        load_tile(to[half * kHalf], args.a_words, {step * int32_t(sizeof(float)), line + int32_t(half) * kHalf}, full);
+}
+
 // Loads the operands of all tiles, one lane. Each CTA loads the half of A with its number for both, if the tile has it.
-template <bool each>
-__device__ __forceinline__ void load_operands(const ProductArguments& args, Shared<each>& shared) {
+template <Kind kind>
+__device__ __forceinline__ void load_operands(const ProductArguments& args, Shared<kind>& shared) {
     const uint32_t rank = block_of_cluster();
+    uint32_t set = 0;  // of scales, which is next
     Ring<kRingStages> ring;
 #pragma unroll 1
     for (Ring<kTileSlots> slots;; slots.next()) {
@@ -164,13 +175,18 @@ __device__ __forceinline__ void load_operands(const ProductArguments& args, Shar
 #pragma unroll 1
         for (int32_t step = 0; step < steps; step++, ring.next()) {
             Stage& stage = shared.stages[ring.at()];
-            Barrier& full = each && step == cut ? shared.landed[ring.at()] : shared.full[ring.at()];
+            Barrier& full = kind == Kind::Each && step == cut ? shared.landed[ring.at()] : shared.full[ring.at()];
             wait(shared.free[ring.at()], ring.parity() ^ 1);
-            arrive_expecting(full, (kColumns + halves * kHalf) * kStepBytes);
+            const bool has_scales = kind == Kind::Whole && step % kScaleSteps == 0;
+            const uint32_t of_half = kHalf * (kStepBytes + (has_scales ? sizeof(shared.row_scales[0][0]) : 0));
+            arrive_expecting(full, kColumns * kStepBytes + halves * of_half);
             if (rank < halves)
                 load_tile_to((1u << kCluster) - 1, stage.a + rank * kHalf * kStepBytes, args.a_map,
                              {a_code + step * kStepBytes, a_line + int32_t(rank) * kHalf}, full);
             load_tile(stage.b, args.b_map, {b_code + step * kStepBytes, b_line, matrix}, full);
+            if (!has_scales) continue;
+            load_scale_boxes(args, a_line, step, halves, shared.row_scales[set], full);
+            set ^= 1;
         }
     }
 }
@@ -191,38 +207,24 @@ __device__ __forceinline__ void load_scale_set(const SideView& side, const uint3
         copy_word(reinterpret_cast<uint32_t*>(to), from);
 }
 
-// Loads the scales of so many rows for steps `step` to `step` + 3 as boxes, one lane; `line` is the tile's first.
-__device__ __forceinline__ void load_scale_boxes(const ProductArguments& args, int32_t line, int32_t step, int32_t rows,
-                                                 float (&to)[kRows][kScaleSteps], Barrier& full) {
-    const int32_t halves = rows > kHalf ? 2 : 1;
-    expect(full, uint32_t(halves * kHalf * sizeof(to[0])));
-    for (int32_t half = 0; half < halves; half++)
-        load_tile(to[half * kHalf], args.a_words, {step * int32_t(sizeof(float)), line + half * kHalf}, full);
-}
-
 // Loads the scales of the lines of all tiles, one warp, up to three sets ahead.
-template <bool each>
-__device__ __forceinline__ void load_scales(const ProductArguments& args, Shared<each>& shared) {
+template <Kind kind>
+__device__ __forceinline__ void load_scales(const ProductArguments& args, Shared<kind>& shared) {
     Ring<kScaleSets> sets;
 #pragma unroll 1
     for (Ring<kTileSlots> slots;; slots.next()) {
         wait(shared.tile_full[slots.at()], slots.parity());
-        const Slot<each>& slot = shared.slots[slots.at()];
+        const Slot<kind>& slot = shared.slots[slots.at()];
         const int32_t steps = slot.tile.steps, columns = slot.tile.columns, rows = columns > 0 ? slot.tile.rows : 0;
         const FirstScales from = slot.first;
-        const int32_t line = slot.tile.a_line, all_rows = slot.tile.rows;
         __syncwarp();
         if (threadIdx.x % 32 == 0) arrive(shared.tile_free[slots.at()]);
         if (steps < 0) return;
 #pragma unroll 1
         for (int32_t step = 0; step < steps; step += kScaleSteps, sets.next()) {
             wait(shared.scales_free[sets.at()], sets.parity() ^ 1);
-            auto& of_rows = shared.row_scales[sets.at()];
-            if (!args.a.boxed)
-                load_scale_set<kScaleSteps, 1>(args.a, from.of_rows, step, steps, rows, of_rows[0]);
-            else if (threadIdx.x % 32 == 0)
-                load_scale_boxes(args, line, step, all_rows, of_rows, shared.scales_full[sets.at()]);
-            if constexpr (each)
+            load_scale_set<kScaleSteps, 1>(args.a, from.of_rows, step, steps, rows, shared.row_scales[sets.at()][0]);
+            if constexpr (kind == Kind::Each)
                 load_scale_set<1, kColumns>(args.b, from.of_columns, step, steps, columns, shared.column_scales[sets.at()][0]);
             arrive_after_copies(shared.scales_full[sets.at()]);
         }
@@ -230,7 +232,7 @@ __device__ __forceinline__ void load_scales(const ProductArguments& args, Shared
 }
 
 // Clears codes behind the last of a group, one warp: waits for the codes of a step that is cut, then says that they are there.
-__device__ __forceinline__ void clear_cut_steps(Shared<true>& shared) {
+__device__ __forceinline__ void clear_cut_steps(Shared<Kind::Each>& shared) {
     uint32_t parities = 0, first = 0;  // a bit for each stage; the stage of the tile's first step
 #pragma unroll 1
     for (Ring<kTileSlots> slots;; slots.next()) {
@@ -306,10 +308,11 @@ __device__ __forceinline__ void store_boxes(const ProductArguments& args, const 
     }
 }
 
-template <bool each>
+template <Kind kind>
 struct Consumer {
+    static constexpr bool kEach = kind == Kind::Each, kWhole = kind == Kind::Whole;
     const ProductArguments& args;
-    Shared<each>& shared;
+    Shared<kind>& shared;
     FirstTile a, b;
     uint32_t scales_at;   // shared address of the scales of the thread's first row in the next set
     uint32_t columns_at;  // of those of its first two columns
@@ -319,6 +322,7 @@ struct Consumer {
     uint32_t stage = 0, parity = 0;
     Ring<kTileSlots> slots = {};
     Ring<kScaleSets> sets = {};
+    uint32_t words = 0;  // Kind::Whole: which of two sets is next
     float totals[kHalves][kSums];
 
     __device__ __forceinline__ void clear_totals() {
@@ -352,7 +356,7 @@ struct Consumer {
     __device__ __forceinline__ void store_totals() {
         const uint32_t at = slots.at() ^ 1;
         const ProductTile& tile = shared.slots[at].tile;
-        if (args.problem.d.format == MXQ_FORMAT_F32)
+        if (!kWhole && args.problem.d.format == MXQ_FORMAT_F32)
             store_floats(tile);
         else
             store_elements(tile);
@@ -366,7 +370,8 @@ struct Consumer {
         asm volatile(
             "ld.shared.f32 %0, [%1];"
             : "=f"(scale)
-            : "r"(scales_at + uint32_t((row * kScaleSteps + place) * 4)));
+            : "r"(scales_at + (kWhole ? words * uint32_t(sizeof(shared.row_scales[0])) : 0) +
+                  uint32_t((row * kScaleSteps + place) * 4)));
         return scale;
     }
     // Loads the scales of a quarter of the thread's columns, by pairs.
@@ -405,7 +410,7 @@ struct Consumer {
             multiply_fp8<E4M3, E4M3>(part, a.at(stage, half * kHalf * kStepBytes + k), b.at(stage, k), k > 0);
         commit_products();
         if (ends && more) wait_for_next_set();
-        if constexpr (each) {
+        if constexpr (kind == Kind::Each) {
             const float of_rows[2] = {row_scale(place, half * kHalf), row_scale(place, half * kHalf + 8)};
             float2 of[2][kPairs];
             load_quarter(place, 0, of[0]);
@@ -459,16 +464,33 @@ struct Consumer {
         scales_at += uint32_t(done) * of_row, columns_at += uint32_t(done) * of_columns;
 #pragma unroll 1
         for (; done < steps; done++, scales_at += of_row, columns_at += of_columns)
-            multiply_step<both>(0, each ? 1 : scales[done]);
+            multiply_step<both>(0, kEach ? 1 : scales[done]);
         scales_at -= uint32_t(steps) * of_row, columns_at -= uint32_t(steps) * of_columns;
         next_set();
+    }
+    // Multiplies a tile of whole sets.
+    template <bool both>
+    __device__ __forceinline__ void multiply_whole_tile(const float* scales, int32_t steps) {
+        multiply_step<both, true>(0, scales[0]);
+#pragma unroll 1
+        for (;; scales += kScaleSteps) {
+#pragma unroll
+            for (int step = 1; step <= kScaleSteps; step++) {
+                if (step == kScaleSteps) {
+                    words ^= 1;
+                    if ((steps -= kScaleSteps) == 0) return;
+                }
+                multiply_step<both>(step % kScaleSteps, scales[step]);
+            }
+        }
     }
     // The loop begins with the second step, so that no step in it is the first of a tile. It has no exit between the steps of a
     // set: one kept the wait for the next step behind the additions of the one before.
     template <bool both>
     __device__ __forceinline__ void multiply_tile(const float* scales, int32_t steps) {
+        if constexpr (kWhole) return multiply_whole_tile<both>(scales, steps);
         wait_for_set();
-        multiply_step<both, true>(0, each ? 1 : scales[0]);
+        multiply_step<both, true>(0, kEach ? 1 : scales[0]);
         if (steps < kScaleSteps) return multiply_rest<both>(scales, 1, steps);
 #pragma unroll 1
         for (;; scales += kScaleSteps) {
@@ -478,7 +500,7 @@ struct Consumer {
                     next_set();
                     if ((steps -= kScaleSteps) < kScaleSteps) return multiply_rest<both>(scales + kScaleSteps, 0, steps);
                 }
-                const float of_columns = each ? 1 : scales[step];
+                const float of_columns = kEach ? 1 : scales[step];
                 if (step == kScaleSteps - 1)
                     multiply_step<both, false, true>(step, of_columns, steps > kScaleSteps);
                 else
@@ -504,10 +526,10 @@ struct Consumer {
 #pragma unroll 1
         for (;; slots.next()) {
             wait(shared.tile_full[slots.at()], slots.parity());
-            const Slot<each>& slot = shared.slots[slots.at()];
+            const Slot<kind>& slot = shared.slots[slots.at()];
             const int32_t steps = uniform(slot.tile.steps);
             if (steps < 0) break;
-            if (each && steps == 0) {  // a group without codes
+            if (kEach && steps == 0) {  // a group without codes
             } else if (slot.tile.rows > kHalf) {
                 multiply_tile<true>(slot.scales, steps);
             } else {
@@ -515,8 +537,8 @@ struct Consumer {
             }
 #pragma unroll 1
             for (int half = 0; half < kHalves; half++) clear_padding(args.problem, slot.tile, first_row(half));
-            kept = !each;
-            if constexpr (each) {
+            kept = !kEach;
+            if constexpr (kind == Kind::Each) {
                 if (!args.problem.leaves_d(steps)) finish_totals(slot.tile);
                 __syncwarp();
                 if (read_thread() % 32 == 0) arrive(shared.tile_free[slots.at()]);
@@ -529,38 +551,39 @@ struct Consumer {
 
 // ---- A CTA -----------------------------------------------------------------------------------------------------------
 
-template <bool each>
-__device__ __forceinline__ void init_barriers(Shared<each>& shared) {
+template <Kind kind>
+__device__ __forceinline__ void init_barriers(Shared<kind>& shared) {
     for (Barrier& barrier : shared.full) init_barrier(barrier, 1);
     for (Barrier& barrier : shared.free) init_barrier(barrier, kCluster * kConsumerWarps);
     for (Barrier& barrier : shared.landed) init_barrier(barrier, 1);
     for (Barrier& barrier : shared.tile_full) init_barrier(barrier, 1);
     for (Barrier& barrier : shared.scales_full) init_barrier(barrier, 32);  // a warp's lanes
     for (Barrier& barrier : shared.scales_free) init_barrier(barrier, kConsumerWarps);
-    for (Barrier& barrier : shared.tile_free) init_barrier(barrier, (each ? 3 : 2) + kConsumerWarps);
+    for (Barrier& barrier : shared.tile_free) init_barrier(barrier, (kind == Kind::Each ? 3 : kind == Kind::Any ? 2 : 1) + kConsumerWarps);
     publish_barriers();
 }
 
-template <bool each>
+template <Kind kind>
 __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
     multiply(const __grid_constant__ ProductArguments args) {
     extern __shared__ __align__(1024) uint8_t memory[];
-    auto& shared = *reinterpret_cast<Shared<each>*>(memory);
+    auto& shared = *reinterpret_cast<Shared<kind>*>(memory);
     if (threadIdx.x == 0) init_barriers(shared);
     __syncwarp();
     sync_cluster();
     if (threadIdx.x < kWarpgroup) {
-        give_registers<kProducerRegistersOf<each>>();
+        give_registers<kProducerRegistersOf<kind>>();
         const uint32_t warp = threadIdx.x / 32;
         if (warp == 0 && elect_lane()) load_operands(args, shared);
         if (warp == 1) find_tiles(args, shared);
-        if (warp == 2) load_scales(args, shared);
-        if constexpr (each)
+        if constexpr (kind != Kind::Whole)
+            if (warp == 2) load_scales(args, shared);
+        if constexpr (kind == Kind::Each)
             if (warp == 3) clear_cut_steps(shared);
     } else {
-        take_registers<kConsumerRegistersOf<each>>();
+        take_registers<kConsumerRegistersOf<kind>>();
         const uint32_t warp = threadIdx.x / 32 - 4, row = warp * kWarpRows + threadIdx.x % 32 / 4;
-        Consumer<each> consumer{
+        Consumer<kind> consumer{
             args,
             shared,
             FirstTile(shared.stages[0].a + warp / 4 * kProductRows * kStepBytes),
@@ -577,9 +600,13 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
 
 }  // namespace
 
-Kernel kernel_of(bool each) {
-    if (each) return {reinterpret_cast<const void*>(multiply<true>), sizeof(Shared<true>)};
-    return {reinterpret_cast<const void*>(multiply<false>), sizeof(Shared<false>)};
+template <Kind kind>
+Kernel kernel() {
+    return {reinterpret_cast<const void*>(multiply<kind>), sizeof(Shared<kind>)};
+}
+
+Kernel kernel_of(Kind kind) {
+    return kind == Kind::Whole ? kernel<Kind::Whole>() : kind == Kind::Any ? kernel<Kind::Any>() : kernel<Kind::Each>();
 }
 
 }  // namespace mxq::cuda::sm90::squares

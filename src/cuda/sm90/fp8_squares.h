@@ -13,7 +13,10 @@ struct Kernel {
     uint32_t shared_bytes;
 };
 
-// Returns the kernel for a scale of each column, or of 128 columns.
-Kernel kernel_of(bool each);
+// Which products a kernel takes: with one scale of B for 128 lines and whole sets of four steps, the scales of A as boxes and a
+// BF16 D; with one scale for 128 lines; with one for each.
+enum class Kind { Whole, Any, Each };
+
+Kernel kernel_of(Kind kind);
 
 }  // namespace mxq::cuda::sm90::squares

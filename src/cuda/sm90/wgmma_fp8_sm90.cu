@@ -345,7 +345,8 @@ void run_squares(const Context& context, const GemmProblem& p, const MoveCall& a
     const int64_t products = p.grouping == Grouping::Contraction ? p.groups.count : 1;
     const unsigned clusters = clusters_for(p, double(rows) * pairs * products, context.cuda->multiprocessors);
     void* pointers[] = {&args};
-    const Kernel kernel = kernel_of(columns_of(p) == Columns::Each);
+    const bool is_whole = args.a.boxed && p.d.format == MXQ_FORMAT_BF16 && p.k % (4 * kStepBytes) == 0;
+    const Kernel kernel = kernel_of(columns_of(p) == Columns::Each ? Kind::Each : is_whole ? Kind::Whole : Kind::Any);
     launch_kernel(context, kernel.entry, "wgmma_fp8_sm90", dim3(clusters * kCluster), dim3(kThreads), kernel.shared_bytes,
                   stream, pointers);
 }
@@ -368,7 +369,8 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
 void load(const Context& context) {
     if (context.cuda->compute_capability != 90) return;
     load_kernels(kernels);
-    for (const bool each : {false, true}) load_kernel(squares::kernel_of(each).entry, squares::kernel_of(each).shared_bytes);
+    for (const auto kind : {squares::Kind::Whole, squares::Kind::Any, squares::Kind::Each})
+        load_kernel(squares::kernel_of(kind).entry, squares::kernel_of(kind).shared_bytes);
     few::load();
     load_move_operands();
 }
