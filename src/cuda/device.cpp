@@ -177,6 +177,7 @@ bool is_capturing(const Context& context, void* stream) {
 }  // namespace
 
 int compute_capability(const Context& context) { return context.cuda ? context.cuda->compute_capability : 0; }
+int multiprocessors(const Context& context) { return context.cuda ? context.cuda->multiprocessors : 0; }
 
 void open(Context& context, int ordinal, const std::string& cublaslt_path, void (*load)(const Context&)) {
     context.cuda = std::make_shared<Device>(ordinal, cublaslt_path);

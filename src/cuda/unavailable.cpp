@@ -48,6 +48,7 @@ void open(Context&, int, const std::string&, void (*)(const Context&)) {
 }
 
 int compute_capability(const Context&) { return 0; }
+int multiprocessors(const Context&) { return 0; }
 #endif
 
 }  // namespace mxq::cuda

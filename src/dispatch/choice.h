@@ -1,6 +1,7 @@
 // How a verb finds the code that does it. A verb has one ordered list (lists.cpp); the first implementation that takes the
 // problem runs it, and every one that declines says why.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <span>
 #include <string>
@@ -22,9 +23,8 @@ struct Verb {
     const char* name;
     const Implementation<Problem>* const* first;
     size_t count;
-    // Returns the implementation that is asked before all others for this problem, or NULL. The pointer is NULL where no
-    // problem has one. A portable kernel must be preferred only on chips where it was measured to be better.
-    const Implementation<Problem>* (*preferred)(const Context&, const Problem&) = nullptr;
+    // Changes the order in which a copy of the list is asked for this problem; NULL: nothing does.
+    void (*order)(const Context&, const Problem&, std::span<const Implementation<Problem>*>) = nullptr;
 };
 
 namespace verbs {
@@ -89,7 +89,7 @@ inline std::vector<std::string> of_device(const Context& context, const std::vec
     return found;
 }
 
-// Asks the implementations of the context's device, the preferred one first, and returns the first that takes the problem.
+// Asks the implementations of the context's device, in the verb's order, and returns the first that takes the problem.
 // Where a name is wanted, only the implementation of that name is asked, on any device, so that it can say why it declines.
 // `gathered` has the problem with its rows gathered, for implementations that do not read rows by index.
 template <class Problem>
@@ -110,10 +110,10 @@ Choice<Problem> ask(const Verb<Problem>& verb, const Context& context, const Pro
             choice.prepared = std::move(prepared);
         }
     };
-    const Implementation<Problem>* const preferred = verb.preferred ? verb.preferred(context, problem) : nullptr;
-    if (preferred) consider(*preferred);
-    for (size_t i = 0; i < verb.count; i++)
-        if (verb.first[i] != preferred) consider(*verb.first[i]);
+    std::array<const Implementation<Problem>*, kMostImplementations> asked;
+    std::copy_n(verb.first, verb.count, asked.begin());
+    if (verb.order) verb.order(context, problem, {asked.data(), verb.count});
+    for (size_t i = 0; i < verb.count; i++) consider(*asked[i]);
     return choice;
 }
 

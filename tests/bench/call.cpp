@@ -127,7 +127,7 @@ Prepared prepare_with(Device& device, const Library& library, const Ask& ask, co
         library.make(library->plan_destroy, ask);
         call();
     };
-    return {library->plan_implementation(plan.get()), call, query_and_call};
+    return {library->plan_implementation(plan.get()), library->plan_reason(plan.get()), call, query_and_call};
 }
 
 // Reads of the input, all counted: 2 where a maximum over more than a tile comes before the codes.

@@ -38,7 +38,7 @@ struct LayerCall {
 Work work_of(const Library& library, const Case& c, const Operands& operands);
 
 struct Prepared {
-    std::string implementation;
+    std::string implementation, reason;  // why it was chosen, in the words of mxq_plan_reason
     Call call;
     Call query_and_call;
 };

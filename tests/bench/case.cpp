@@ -310,6 +310,10 @@ bool has_option(const std::string& verb, const std::string& option) {
     return option == "scaling" || contains(options_of(find_verb(verb)), option);
 }
 
+bool has_text(const Case& c, const std::string& text) {
+    return (c.verb + " " + c.name + " " + c.shape_text).find(text) != std::string::npos;
+}
+
 bool is_case_option(const std::string& name) {
     if (name == "verb" || name == "scaling") return true;
     return std::any_of(std::begin(verb_rows), std::end(verb_rows),

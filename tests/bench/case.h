@@ -51,6 +51,8 @@ using Values = std::map<std::string, std::vector<std::string>>;
 std::vector<Case> expand(const Values& values, bool cuda);
 
 bool has_option(const std::string& verb, const std::string& option);
+// Whether the text is in what names the row: verb, case and shape.
+bool has_text(const Case& c, const std::string& text);
 bool is_case_option(const std::string& name);
 bool is_flag(const std::string& name);  // whose value may be left out
 std::vector<std::string> split(const std::string& text, char separator);

@@ -9,6 +9,15 @@
 
 #include "library.h"
 
+std::vector<double> Device::times_us(const std::vector<Call>& calls) {
+    std::vector<std::vector<double>> times(calls.size());
+    for (int turn = -warmups_; turn < repeats_; ++turn) {
+        const std::vector<double> us = turn_us(calls);
+        for (size_t i = 0; turn >= 0 && i < calls.size(); ++i) times[i].push_back(us[i]);
+    }
+    return medians(std::move(times));
+}
+
 std::vector<double> Device::host_times_us(const std::vector<Call>& calls) {
     constexpr int batch = 200;  // fewer launches than a stream's queue holds, beyond which the host would wait
     using clock = std::chrono::steady_clock;
@@ -21,10 +30,7 @@ std::vector<double> Device::host_times_us(const std::vector<Call>& calls) {
             wait();
             if (repeat >= 0) times[i].push_back(us / batch);
         }
-    std::vector<double> medians;
-    medians.reserve(times.size());
-    for (auto& time : times) medians.push_back(median(std::move(time)));
-    return medians;
+    return medians(std::move(times));
 }
 
 std::vector<double> Device::rotated_times_us(const std::vector<std::vector<Call>>&) {
@@ -46,4 +52,11 @@ std::vector<uint32_t> random_words(size_t bytes) {
 double median(std::vector<double> values) {
     std::sort(values.begin(), values.end());
     return values[values.size() / 2];
+}
+
+std::vector<double> medians(std::vector<std::vector<double>> lists) {
+    std::vector<double> found;
+    found.reserve(lists.size());
+    for (auto& list : lists) found.push_back(median(std::move(list)));
+    return found;
 }

@@ -19,17 +19,22 @@ using Call = std::function<void()>;
 
 class Device {
 public:
-    explicit Device(int repeats) : repeats_(repeats) {}
+    // warmups: turns before the first that counts.
+    Device(int repeats, int warmups) : repeats_(repeats), warmups_(warmups) {}
     virtual ~Device() = default;
     virtual std::string machine() = 0;
     virtual void* stream() = 0;  // null on the CPU
     virtual std::shared_ptr<void> allocate(size_t bytes) = 0;
     virtual void upload(void* to, const void* from_host, size_t bytes) = 0;
+    virtual void duplicate(void* to, const void* from, size_t bytes) = 0;  // within the device
     virtual void wait() = 0;
+    int repeats() const { return repeats_; }
 
-    // Median time of each call in microseconds. The calls take turns, so that a change of clock or a noisy neighbour meets
-    // all of them, and none finds its data in a cache: what runs in between reads or writes far more than the caches hold.
-    virtual std::vector<double> times_us(const std::vector<Call>& calls) = 0;
+    // Time of each call in microseconds, one after the other. None finds its data in a cache: what runs in between reads or
+    // writes far more than the caches hold.
+    virtual std::vector<double> turn_us(const std::vector<Call>& calls) = 0;
+    // Median over turns, so that a change of clock or a noisy neighbour meets all of the calls.
+    std::vector<double> times_us(const std::vector<Call>& calls);
 
     // Time of one call when a captured graph of a list of calls is replayed; one figure for each list. The calls of a list
     // work on different memory, together more than the caches hold. Throws LeftOut on the CPU.
@@ -53,7 +58,7 @@ public:
     double streamed_bytes(Mix mix) const { return copied_bytes() / (mix.reads > 1 || mix.writes > 1 ? 2 : 1); }
 
 protected:
-    const int repeats_;
+    const int repeats_, warmups_;
 };
 
 // copied: bytes of the copy and the streams; 0: the device's own.
@@ -63,3 +68,5 @@ std::unique_ptr<Device> cuda_device(int repeats, size_t copied);  // throws in a
 int usable_cores();
 std::vector<uint32_t> random_words(size_t bytes);
 double median(std::vector<double> values);
+// The median of each of several lists.
+std::vector<double> medians(std::vector<std::vector<double>> lists);

@@ -14,6 +14,7 @@ namespace {
 
 constexpr size_t usual_copy = size_t(256) << 20;  // far beyond the last level cache
 constexpr std::align_val_t alignment{256};
+constexpr int warmups = 1;  // for page faults and clocks
 
 std::string cpu_model() {
     std::ifstream in("/proc/cpuinfo");
@@ -47,7 +48,7 @@ PassSlice pass_of(Mix mix) {
 class CpuDevice final : public Device {
 public:
     CpuDevice(int threads, int repeats, size_t copied)
-        : Device(repeats > 0 ? repeats : 9), threads_(threads), copied_(copied ? copied : usual_copy) {
+        : Device(repeats > 0 ? repeats : 9, warmups), threads_(threads), copied_(copied ? copied : usual_copy) {
         from_ = allocate(copied_);
         to_ = allocate(copied_);
         std::memcpy(from_.get(), random_words(copied_).data(), copied_);
@@ -59,23 +60,18 @@ public:
         return {::operator new(bytes, alignment), [](void* p) { ::operator delete(p, alignment); }};
     }
     void upload(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
+    void duplicate(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
     void wait() override {}
 
-    std::vector<double> times_us(const std::vector<Call>& calls) override {
+    std::vector<double> turn_us(const std::vector<Call>& calls) override {
         using clock = std::chrono::steady_clock;
-        std::vector<std::vector<double>> times(calls.size());
-        for (int repeat = -1; repeat < repeats_; ++repeat) {  // the first time round is for page faults and clocks
-            for (size_t i = 0; i < calls.size(); ++i) {
-                const auto start = clock::now();
-                calls[i]();
-                const double us = std::chrono::duration<double, std::micro>(clock::now() - start).count();
-                if (repeat >= 0) times[i].push_back(us);
-            }
+        std::vector<double> times;
+        for (const Call& call : calls) {
+            const auto start = clock::now();
+            call();
+            times.push_back(std::chrono::duration<double, std::micro>(clock::now() - start).count());
         }
-        std::vector<double> medians;
-        medians.reserve(times.size());
-        for (auto& time : times) medians.push_back(median(std::move(time)));
-        return medians;
+        return times;
     }
 
     std::vector<double> graph_times_us(const std::vector<std::vector<Call>>&) override {
@@ -86,7 +82,7 @@ public:
         constexpr double least_us = 20e3;  // of the calls that are timed together
         std::vector<double> least(lists.size(), INFINITY);
         size_t turn = 0;  // goes on from list to list, so that none takes what the one before it left in the caches
-        for (int repeat = -1; repeat < repeats_; ++repeat)  // the first time round is for page faults and clocks
+        for (int repeat = -warmups; repeat < repeats_; ++repeat)
             for (size_t i = 0; i < lists.size(); ++i) {
                 const size_t before = turn;
                 const double start = now_us();

@@ -65,7 +65,8 @@ private:
 
 class CudaDevice final : public Device {
 public:
-    CudaDevice(int repeats, size_t copied) : Device(repeats > 0 ? repeats : 15), copied_(copied ? copied : usual_copy) {
+    CudaDevice(int repeats, size_t copied)
+        : Device(repeats > 0 ? repeats : 15, warmups), copied_(copied ? copied : usual_copy) {
         check_cuda(cudaSetDevice(0));
         check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
         from_ = allocate(copied_);
@@ -93,25 +94,24 @@ public:
         check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_));
         wait();
     }
+    void duplicate(void* to, const void* from, size_t bytes) override {
+        check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_));
+    }
     void wait() override { check_cuda(cudaStreamSynchronize(stream_)); }
 
-    std::vector<double> times_us(const std::vector<Call>& calls) override {
-        std::vector<std::vector<double>> times(calls.size());
-        for (int repeat = -warmups; repeat < repeats_; ++repeat) {
-            std::vector<Event> starts(calls.size()), ends(calls.size());
-            for (size_t i = 0; i < calls.size(); ++i) {
-                // The flush also keeps the device busy while the host enqueues, so that no launch is waited for.
-                check_cuda(cudaMemsetAsync(flush_.get(), repeat & 0xFF, flushed, stream_));
-                starts[i].record(stream_);
-                calls[i]();
-                ends[i].record(stream_);
-            }
-            wait();
-            for (size_t i = 0; repeat >= 0 && i < calls.size(); ++i) times[i].push_back(ends[i].us_since(starts[i]));
+    std::vector<double> turn_us(const std::vector<Call>& calls) override {
+        std::vector<Event> starts(calls.size()), ends(calls.size());
+        for (size_t i = 0; i < calls.size(); ++i) {
+            // The flush also keeps the device busy while the host enqueues, so that no launch is waited for.
+            check_cuda(cudaMemsetAsync(flush_.get(), 1, flushed, stream_));
+            starts[i].record(stream_);
+            calls[i]();
+            ends[i].record(stream_);
         }
-        std::vector<double> medians;
-        for (auto& time : times) medians.push_back(median(std::move(time)));
-        return medians;
+        wait();
+        std::vector<double> times;
+        for (size_t i = 0; i < calls.size(); ++i) times.push_back(ends[i].us_since(starts[i]));
+        return times;
     }
 
     std::vector<double> graph_times_us(const std::vector<std::vector<Call>>& lists) override {

@@ -68,6 +68,8 @@ Quantization parse_quantization(const std::string& text) {
     return {&format, scaling};
 }
 
+std::string scaling_text(int32_t scaling) { return scaling == MXQ_SCALING_NONE ? "none" : scaling_name(scaling); }
+
 std::string text(const Quantization& quantization) {
     const Format& format = *quantization.format;
     if (format.plain() || quantization.scaling == format.scalings[0]) return format.name;

@@ -22,3 +22,4 @@ struct Quantization {
 Quantization parse_quantization(const std::string& text);
 std::string text(const Quantization& quantization);  // without the scaling that is the format's own
 int32_t parse_scaling(const std::string& name);
+std::string scaling_text(int32_t scaling);  // "none" for MXQ_SCALING_NONE

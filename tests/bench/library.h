@@ -22,7 +22,7 @@
     X(quantize_options_set_implementation) X(quantize_options_set_scale_rounding)                                          \
     X(gemm_options_create) X(gemm_options_destroy) X(gemm_options_set_transpose) X(gemm_options_set_exact_products)        \
     X(gemm_options_set_implementation) X(gemm_options_set_bias) X(gemm_options_set_beta)                                   \
-    X(plan_implementation) X(plan_workspace_bytes) X(plan_destroy)                                                         \
+    X(plan_implementation) X(plan_reason) X(plan_workspace_bytes) X(plan_destroy)                                          \
     X(quantize) X(quantize_query) X(requantize) X(requantize_query) X(dequantize) X(dequantize_query) X(amax) X(amax_query) \
     X(pad_groups) X(pad_groups_query) X(unpad_groups) X(unpad_groups_query)                                                \
     X(swizzle_scales) X(swizzle_scales_query) X(unswizzle_scales) X(unswizzle_scales_query)                                \

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "check.h"
+#include "dispatch_suite.h"
 #include "layer_suite.h"
 #include "measure.h"
 #include "options.h"
@@ -31,17 +32,19 @@ int run(const std::vector<std::string>& arguments) {
     Settings settings = parse_settings(arguments);
     if (settings.help) return std::fputs(usage().c_str(), stdout), 0;
     if (settings.threads == 0) settings.threads = usable_cores();
-    const bool of_layer = settings.suites.size() == 1 && settings.suites[0] == layer_suite;
-    const std::vector<Case> cases = of_layer ? std::vector<Case>{} : cases_of(settings);
-    if (cases.empty() && !of_layer) throw std::runtime_error("these options make no case");
+    const std::string suite = settings.suites.size() == 1 ? settings.suites[0] : "";
+    const bool own_tables = suite == layer_suite || suite == dispatch_suite;
+    const std::vector<Case> cases = own_tables ? std::vector<Case>{} : cases_of(settings);
+    if (cases.empty() && !own_tables) throw std::runtime_error("these options make no case");
 
     const auto device = settings.cuda() ? cuda_device(settings.repeats, settings.copied)
                                         : cpu_device(settings.threads, settings.repeats, settings.copied);
     const std::vector<Library> libraries = open_libraries(settings);
-    if (of_layer) return print_layer_suite(*device, libraries, settings) ? 0 : 1;
-    const Rates rates = measure_rates(*device);
     std::string command = "mxq_bench";
     for (const std::string& argument : arguments) command += " " + argument;
+    if (suite == layer_suite) return print_layer_suite(*device, libraries, settings) ? 0 : 1;
+    if (suite == dispatch_suite) return print_dispatch_suite(*device, libraries[0], settings, command) ? 0 : 1;
+    const Rates rates = measure_rates(*device);
     Report report(settings.program(), command, device->machine(), rates, libraries);
     if (settings.print_commands) report.print_commands();
     for (const Case& c : cases) report.add(measure(*device, libraries, rates, c, settings.threads));

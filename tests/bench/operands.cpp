@@ -35,8 +35,9 @@ const std::vector<uint8_t>& random_pool(int32_t format) {
 
 void fill(Device& device, int32_t format, void* data, size_t bytes) {
     const auto& pool = random_pool(format);
-    for (size_t at = 0; at < bytes; at += pool.size())
-        device.upload(static_cast<char*>(data) + at, pool.data(), std::min(pool.size(), bytes - at));
+    device.upload(data, pool.data(), std::min(pool.size(), bytes));
+    for (size_t at = pool.size(); at < bytes; at += pool.size())
+        device.duplicate(static_cast<char*>(data) + at, data, std::min(pool.size(), bytes - at));
 }
 
 std::shared_ptr<void> numbers(Device& device, uint64_t bytes, float value) {

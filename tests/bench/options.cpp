@@ -62,6 +62,7 @@ The run
   --json FILE             writes the report
   --check FILE            compares with an earlier report; exit code 1 if a row's rate fell by more than --tolerance PERCENT (5)
   --repeats N             of which the median is taken
+  --count N, --seed N     of the suite dispatch: how many problems (100), and which
   --copied MIB            of the copy and the streams
   --print-commands        the command of each row, after it
 )";
@@ -103,6 +104,10 @@ void set_of_run(Settings& s, const std::string& option, const std::string& value
         s.tolerance = double(whole(option, value, 0));
     else if (option == "repeats")
         s.repeats = int(whole(option, value, 1));
+    else if (option == "count")
+        s.count = int(whole(option, value, 1));
+    else if (option == "seed")
+        s.seed = uint32_t(whole(option, value, 0));
     else if (option == "copied")
         s.copied = size_t(whole(option, value, 1)) << 20;
     else
@@ -150,6 +155,19 @@ std::vector<Case> cases_of_line(const SuiteLine& line, const Values& given, bool
     return cases;
 }
 
+bool has_suite(const Settings& s, const char* name) { return std::count(s.suites.begin(), s.suites.end(), name) > 0; }
+
+// Refuses what the suite has no use for, and sets what the options leave open.
+void complete_dispatch(Settings& s) {
+    if (!s.values.empty())
+        throw std::runtime_error("the suite dispatch draws its own operands, got --" + s.values.begin()->first);
+    if (!s.check.empty()) throw std::runtime_error("the suite dispatch compares with no report, got --check");
+    if (s.libraries.size() > 1) throw std::runtime_error("the suite dispatch measures one library, got several");
+    if (s.count == 0) s.count = 100;
+    if (s.repeats == 0) s.repeats = 7;
+    if (s.copied == 0) s.copied = size_t(1) << 20;  // it copies nothing
+}
+
 }  // namespace
 
 std::string Settings::program() const {
@@ -162,8 +180,13 @@ Settings parse_settings(const std::vector<std::string>& arguments) {
     if (s.device != "cpu" && s.device != "cuda") throw std::runtime_error("--device takes cpu or cuda, got " + s.device);
     for (const std::string& suite : s.suites)
         if (!is_suite(suite)) throw std::runtime_error("no suite " + suite + "; there are " + suite_names());
-    if (s.suites.size() > 1 && std::count(s.suites.begin(), s.suites.end(), layer_suite))
-        throw std::runtime_error("the suite layer stands alone, got others beside it");
+    for (const char* alone : {layer_suite, dispatch_suite})
+        if (s.suites.size() > 1 && has_suite(s, alone))
+            throw std::runtime_error(std::string("the suite ") + alone + " stands alone, got others beside it");
+    if (has_suite(s, dispatch_suite))
+        complete_dispatch(s);
+    else if (s.count > 0 || s.seed)
+        throw std::runtime_error("--count and --seed are of the suite dispatch");
     if (s.suites.empty() && !s.values.count("verb")) throw std::runtime_error("needs --suite or --verb; --help tells more");
     return s;
 }
@@ -178,10 +201,7 @@ std::vector<Case> cases_of(const Settings& s) {
         for (Case& c : cases_of_line(line, s.values, s.cuda())) all.push_back(std::move(c));
     }
     std::set<std::string> seen;
-    std::erase_if(all, [&](const Case& c) {
-        const std::string text = c.verb + " " + c.name + " " + c.shape_text;
-        return text.find(s.only) == std::string::npos || !seen.insert(c.command).second;
-    });
+    std::erase_if(all, [&](const Case& c) { return !has_text(c, s.only) || !seen.insert(c.command).second; });
     return all;
 }
 

@@ -15,6 +15,8 @@ struct Settings {
     double tolerance = 5;  // percent
     int repeats = 0;       // 0: the device's own
     size_t copied = 0;     // bytes of the copy and the streams; 0: the device's own
+    int count = 0;         // problems of the suite dispatch; 0: the usual number
+    uint32_t seed = 0;
     bool print_commands = false;
 
     bool cuda() const { return device == "cuda"; }

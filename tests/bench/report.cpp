@@ -7,8 +7,6 @@
 #include <cstring>
 #include <ctime>
 
-namespace {
-
 std::string utc_date() {
     char text[32];
     const std::time_t now = std::time(nullptr);
@@ -16,13 +14,14 @@ std::string utc_date() {
     return text;
 }
 
-// The library's settings in the environment, without which a row may not be reproduced.
-std::string settings() {
+std::string settings_of_environment() {
     std::string out;
     for (char** variable = environ; *variable; ++variable)
         if (std::strncmp(*variable, "MXQ_", 4) == 0) out += std::string(out.empty() ? "" : " ") + *variable;
     return out;
 }
+
+namespace {
 
 std::string beside(const Row& row) {
     char text[160] = "";
@@ -59,7 +58,7 @@ Report::Report(std::string program, std::string command, const std::string& mach
     : program_(std::move(program)),
       command_(std::move(command)),
       date_(utc_date()),
-      settings_(settings()),
+      settings_(settings_of_environment()),
       machine_(machine),
       rates_(rates) {
     for (const Library& library : libraries)

@@ -4,6 +4,10 @@
 #include "call.h"
 #include "rates.h"
 
+std::string utc_date();
+// The library's settings in the environment, without which a row may not be reproduced.
+std::string settings_of_environment();
+
 // One library's part of a row.
 struct Figure {
     std::string libmxq, implementation = {};

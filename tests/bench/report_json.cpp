@@ -1,45 +1,10 @@
-#include <cstdio>
-
+#include "json_writer.h"
 #include "report.h"
 
 namespace {
 
-std::string quoted(const std::string& text) {
-    std::string out = "\"";
-    for (char c : text) {
-        if (c == '"' || c == '\\') out += '\\';
-        out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-    }
-    return out + "\"";
-}
-
-std::string number(double value) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.6g", value);
-    return text;
-}
-
-// An object or a list, member by member.
-class Writer {
-public:
-    explicit Writer(const char* brackets, const char* separator = ", ")
-        : end_(brackets[1]), text_(1, brackets[0]), separator_(separator) {}
-    Writer& add(const std::string& json) {
-        text_ += (text_.size() > 1 ? separator_ : "") + json;
-        return *this;
-    }
-    Writer& add_json(const char* name, const std::string& json) { return add(quoted(name) + ": " + json); }
-    Writer& add(const char* name, const std::string& value) { return add_json(name, quoted(value)); }
-    Writer& add(const char* name, double value) { return add_json(name, number(value)); }
-    std::string done() const { return text_ + end_; }
-
-private:
-    char end_;
-    std::string text_, separator_;
-};
-
 std::string json_of(const Figure& figure, Mode mode) {
-    Writer out("{}");
+    JsonWriter out("{}");
     out.add("library", figure.libmxq);
     if (!figure.left_out.empty()) return out.add("left_out", figure.left_out).done();
     out.add("implementation", figure.implementation).add("us", figure.us);
@@ -48,7 +13,7 @@ std::string json_of(const Figure& figure, Mode mode) {
 }
 
 std::string json_of(const Row& row, const std::string& command) {
-    Writer out("{}"), figures("[]");
+    JsonWriter out("{}"), figures("[]");
     out.add("reproduce", command).add("verb", row.c.verb).add("case", row.c.name).add("shape", row.c.shape_text);
     if (row.last().us > 0) {
         out.add("implementation", row.last().implementation).add("us", row.last().us);
@@ -69,9 +34,9 @@ std::string json_of(const Row& row, const std::string& command) {
 }  // namespace
 
 void Report::write_json(const std::string& path) const {
-    Writer out("{}", ",\n "), libraries("[]"), streams("{}"), rows("[]", ",\n  ");
+    JsonWriter out("{}", ",\n "), libraries("[]"), streams("{}"), rows("[]", ",\n  ");
     for (const LibraryText& l : libraries_)
-        libraries.add(Writer("{}")
+        libraries.add(JsonWriter("{}")
                           .add("library", l.name)
                           .add("version", l.version)
                           .add("build", l.build)
@@ -82,9 +47,5 @@ void Report::write_json(const std::string& path) const {
     out.add("command", command_).add("machine", machine_).add("date", date_).add("settings", settings_);
     out.add_json("libraries", libraries.done()).add("copy_gbps", rates_.copy).add_json("streams_gbps", streams.done());
     out.add("launch_us", rates_.launch_us).add_json("rows", rows.done());
-
-    std::FILE* file = std::fopen(path.c_str(), "w");
-    if (!file) throw std::runtime_error("cannot write " + path);
-    std::fprintf(file, "%s\n", out.done().c_str());
-    if (std::fclose(file) != 0) throw std::runtime_error("cannot write " + path);
+    ::write_json(path, out);
 }

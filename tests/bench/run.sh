@@ -40,6 +40,31 @@ check "starts and ends of padded groups" rows 2 --verb pad_groups,unpad_groups -
 check "a layer" rows 4 --verb forward,training --b mxfp8_e4m3:32x32,bf16 --size 32x64x96 --groups 3
 check "a size with commas" rows 1 --verb gemm --size 32,64,128
 
+# Random products: the CPU has one implementation, so that the choice loses nothing.
+draws() { # count arguments...: as many problems, all with a time
+    local count=$1
+    shift
+    bench --suite dispatch --count "$count" "$@" --json "$work/dispatch.json" >"$work/out" &&
+        [ "$(grep -c '"choice": "cpu".*"times": "turns", "us": {"cpu": [0-9.]*}, "failed": {}' "$work/dispatch.json")" = "$count" ] &&
+        [ "$(grep -c '^    mxq_bench ' "$work/out")" = "$count" ] &&
+        grep -q "^$count problems, 0 without times; 0 lose more than 10%; geometric mean of the ratios 1.000" "$work/out"
+}
+problems() { grep -o '"reproduce": .*"choice"' "$work/dispatch.json"; }
+draws_again() { # the same problems for the same seed, others for another
+    local first again other
+    draws 3 && first=$(problems) && draws 3 --seed 0 && again=$(problems) && draws 3 --seed 1 && other=$(problems) &&
+        [ "$first" = "$again" ] && [ "$first" != "$other" ]
+}
+check "random products" draws 3
+check "random products are those of their seed" draws_again
+reproduces_draw() {
+    local command
+    command=$(sed -n 's/.*"reproduce": "mxq_bench \([^"]*\)".*/\1/p' "$work/dispatch.json" | head -1)
+    # shellcheck disable=SC2086  # words are meant to split
+    rows 1 $command
+}
+check "the command of a random product" reproduces_draw
+
 refuses() { # text arguments...: exit code 2 and the text on stderr, nothing on stdout
     local text=$1
     shift
@@ -56,6 +81,10 @@ check "two ways to take one time" refuses "choose one" --verb gemm --host --rota
 check "conversions do not rotate" refuses "--rotate means nothing" --verb amax --rotate
 check "experts of one matrix" refuses "needs --experts" --verb quantize --peer experts
 check "a peer of a graph" refuses "in turns" --verb gemm --graph --peer bf16
+check "operands of random products" refuses "draws its own operands, got --size" --suite dispatch --size 1x1x1
+check "random products beside others" refuses "dispatch stands alone" --suite dispatch,gemm
+check "a number of problems of no suite" refuses "are of the suite dispatch" --suite gemm --count 3
+check "no problems" refuses "--count takes a number from 1" --suite dispatch --count 0
 check "an option of another verb" refuses "--size means nothing" --verb quantize --size 1x1x1
 check "a library that is none" refuses "no/such" --verb amax --library no/such.so
 helps() { bench --help | grep -q -- '--check FILE'; }

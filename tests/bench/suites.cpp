@@ -219,10 +219,10 @@ std::string suite_names() {
         if (std::strcmp(line.suite, last) != 0) names += std::string(line.suite) + " ";
         last = line.suite;
     }
-    return names + layer_suite + " all";
+    return names + layer_suite + " " + dispatch_suite + " all";
 }
 
 bool is_suite(const std::string& name) {
-    return name == "all" || name == layer_suite ||
+    return name == "all" || name == layer_suite || name == dispatch_suite ||
            std::any_of(std::begin(lines), std::end(lines), [&](const SuiteLine& line) { return name == line.suite; });
 }

@@ -10,8 +10,8 @@ struct SuiteLine {
     const char* options;  // as on the command line
 };
 
-// The suite that has tables of its own (layer_suite.h), and so stands alone.
-inline constexpr const char* layer_suite = "layer";
+// The suites that have tables of their own (layer_suite.h, dispatch_suite.h), and so stand alone.
+inline constexpr const char *layer_suite = "layer", *dispatch_suite = "dispatch";
 
 std::span<const SuiteLine> suite_lines();
 // The names, "all" at the end.

@@ -1,5 +1,7 @@
 // Which implementation takes a product on chips that are not here: the whole list of the verb is asked as it would be there,
 // with a stand-in for cuBLASLt that has an algorithm for everything. docs/blackwell.md has the same table in words.
+#include <set>
+
 #include "../catch.h"
 #include "cublaslt_recorder.h"
 #include "cuda/device.h"
@@ -21,6 +23,7 @@ struct Chip {
             session = std::make_shared<cuda::lt::Session>(recorder::api(), recorder::machine(capability, version), nullptr);
         context.device_type = MXQ_DEVICE_CUDA;
         context.cuda = std::make_shared<cuda::Device>(capability, std::move(session));
+        context.cuda->multiprocessors = 132;
     }
     std::string taker(const GemmProblem& p) const {
         const auto& verb = p.grouping == Grouping::None ? verbs::gemm : verbs::grouped_gemm;
@@ -264,7 +267,8 @@ TEST_CASE("chips: who takes exact weight gradients of MX") {
                 if (reads_across) CHECK(taker(capability, newest, dense) == "cublaslt_widen");
             }
             CHECK(taker(80, 0, dense) == portable);
-            if (has_own) CHECK(taker(90, 0, dense) == (reads_across ? "wgmma_plain_widen" : "wgmma_bf16_sm90"));
+            const char* const exact = dense.b.bits == 4 ? "weights_sm90" : "wgmma_bf16_sm90";
+            if (has_own) CHECK(taker(90, 0, dense) == (reads_across ? "wgmma_plain_widen" : exact));
             CHECK(taker(90, newest, grouped) == own);  // whose ends the host does not know
             CHECK(taker(80, newest, grouped) == portable);
             const int32_t whole[] = {8, 8, 128, 512};
@@ -296,187 +300,97 @@ TEST_CASE("chips: releases that a product is not asked of") {
     CHECK(taker(120, 130201, plain) == library);
 }
 
-TEST_CASE("chips: who takes FP8 with scales of 128 beside others") {
-    const bool has_own = cuda::wgmma_blocks_sm90.load;
-    const std::string rows = "mma_bf16_rows", many = has_own ? "wgmma_blocks_sm90" : portable;
-    const auto dense = [](int32_t capability, const oracle::Spec& a, const oracle::Spec& b, int64_t m,
-                          int32_t d = MXQ_FORMAT_BF16) {
-        GemmProblem p = recorder::dense(of(a, b, false, {m, 384, 512}, d));
-        p.exact_products = true;
-        return taker(capability, newest, p);
+// Products of which one implementation was by a quarter faster than all others on an H200, 2026-11-29 (mxq_bench --suite
+// dispatch). Groups are of rows.
+TEST_CASE("chips: who takes products that were measured on Hopper") {
+    if (!cuda::wgmma_fp8_sm90.load) MXQ_SKIP("a build without kernels for sm_90a");
+    constexpr int32_t measured_with = 130100;
+    const struct {
+        oracle::Spec a, b;
+        int32_t groups;
+        recorder::Sizes sizes;
+        const char* fastest;
+    } measured[] = {
+        {fp8(MXQ_SCALING_ROW), fp8(MXQ_SCALING_ROW), 0, {44, 2752, 4160}, "cublaslt"},
+        {bf16(), bf16(), 0, {11, 2432, 640}, "cublaslt"},
+        {mxfp8(), mxfp6, 0, {2232, 1536, 3200}, "cublaslt_rebase"},
+        {mxfp8(), mxfp8(), 0, {159, 576, 11520}, "cublaslt_rebase"},
+        {mxfp8(), mxfp4, 0, {688, 12800, 7552}, "cublaslt_rebase"},
+        {mxfp8(), mxfp4, 0, {4, 648, 2432}, "mma_bf16_rows"},
+        {mxfp8(), mxfp8(), 0, {8, 576, 2048}, "mma_bf16_rows"},
+        {bf16(), nvfp4(), 11, {3, 2440, 4864}, "mma_bf16_rows"},
+        {bf16(), mxfp4, 8, {2, 1728, 512}, "mma_bf16_rows"},
+        {bf16(), mxfp8(), 12, {60, 9600, 14208}, "skinny_sm90"},
+        {mxfp8(), mxfp6, 8, {5, 6144, 13312}, "skinny_sm90"},
+        {mxfp8(), mxfp8(), 45, {221, 4544, 640}, "skinny_sm90"},
+        {bf16(), mxfp6, 122, {39, 4416, 896}, "skinny_sm90"},
+        {mxfp8(), mxfp8(), 0, {87, 7040, 640}, "splitk_sm90"},
+        {bf16(), mxfp6, 0, {32, 5824, 512}, "splitk_sm90"},
+        {bf16(), fp8(MXQ_SCALING_ROW), 0, {23, 7232, 3072}, "splitk_sm90"},
+        {bf16(), mxfp4, 0, {92, 3328, 2304}, "splitk_sm90"},
+        {fp8(MXQ_SCALING_1X128), mxfp4, 63, {2015, 608, 512}, "weights_fp8_sm90"},
+        {fp8(MXQ_SCALING_1X128), mxfp4, 0, {69, 7488, 11904}, "weights_fp8_sm90"},
+        {bf16(), fp8(MXQ_SCALING_128X128), 0, {355, 2304, 1056}, "weights_sm90"},
+        {bf16(), fp8(MXQ_SCALING_128X128), 11, {12, 7552, 896}, "weights_sm90"},
+        {bf16(), mxfp4, 0, {196, 704, 5888}, "weights_sm90"},
+        {nvfp4(), nvfp4(), 0, {353, 704, 1920}, "weights_sm90"},
+        {bf16(), mxfp8(), 0, {569, 3520, 768}, "wgmma_bf16_sm90"},
+        {bf16(), nvfp4(), 33, {11485, 9472, 2624}, "wgmma_bf16_sm90"},
+        {nvfp4(), nvfp4(), 0, {2538, 896, 1920}, "wgmma_bf16_sm90"},
+        {bf16(), mxfp4, 0, {6889, 2560, 3840}, "wgmma_bf16_sm90"},
+        {bf16(), fp8(MXQ_SCALING_128X128), 0, {726, 2944, 640}, "wgmma_blocks_sm90"},
+        {fp8(MXQ_SCALING_ROW), fp8(MXQ_SCALING_ROW), 49, {15383, 640, 1664}, "wgmma_fp8_sm90"},
+        {mxfp8(), mxfp4, 66, {61297, 2592, 2432}, "wgmma_fp8_sm90"},
+        {fp8(MXQ_SCALING_1X128), fp8(MXQ_SCALING_128X128), 89, {1239, 768, 10752}, "wgmma_fp8_sm90"},
+        {fp8(MXQ_SCALING_1X128), mxfp4, 0, {2404, 3200, 3584}, "wgmma_fp8_sm90"},
+        {bf16(), bf16(), 43, {46073, 9472, 3584}, "wgmma_plain_sm90"},
+        {bf16(), mxfp6, 0, {14661, 960, 1024}, "wgmma_plain_widen"},
+        {bf16(), mxfp8(), 0, {2284, 8000, 896}, "wgmma_plain_widen"},
+        {bf16(), fp8(MXQ_SCALING_ROW), 0, {8357, 704, 832}, "wgmma_plain_widen"},
+        {mxfp8(), mxfp6, 0, {1679, 3456, 640}, "wgmma_plain_widen"},
     };
+    int compared = 0;
+    for (const auto& row : measured) {
+        INFO("formats " << row.a.format << " and " << row.b.format << ", " << row.groups << " groups, " << row.sizes.m << " rows");
+        const recorder::GroupCase c = of(row.a, row.b, false, row.sizes);
+        GemmProblem p = row.groups ? recorder::by_rows(c) : recorder::dense(c);
+        p.groups.count = row.groups;
+        CHECK(taker(90, measured_with, p) == row.fastest);
+        compared++;
+    }
+    CHECK(compared == 37);
+}
+
+TEST_CASE("chips: exact products are left to those that make them") {
+    if (!cuda::wgmma_fp8_sm90.load) MXQ_SKIP("a build without kernels for sm_90a");
+    const std::set<std::string> rounding = {"wgmma_fp8_sm90", "weights_fp8_sm90", "cublaslt_rebase"};
+    int rounded = 0;
+    for (const oracle::Spec& a : {mxfp8(), fp8(MXQ_SCALING_1X128)})
+        for (const oracle::Spec& b : {mxfp4, mxfp6, mxfp8()})
+            for (int64_t m : {1, 16, 64, 512, 4096}) {
+                INFO("formats " << a.format << " and " << b.format << ", " << m << " rows");
+                GemmProblem p = recorder::dense(of(a, b, false, {m, 4096, 4096}));
+                rounded += rounding.count(taker(90, newest, p));
+                p.exact_products = true;
+                CHECK(rounding.count(taker(90, newest, p)) == 0);
+            }
+    CHECK(rounded >= 12);
+}
+
+TEST_CASE("chips: who takes FP8 with scales of 128 beside others on Ampere") {
     int compared = 0;
     for (const oracle::Spec& other : {bf16(), mxfp4, nvfp4()})
         for (int32_t scaling : {MXQ_SCALING_1X128, MXQ_SCALING_128X128}) {
-            INFO("scaling " << scaling << " beside format " << other.format);
-            const oracle::Spec blocks = fp8(scaling);
             const bool is_weights = other.format == MXQ_FORMAT_BF16;
-            const oracle::Spec &a = is_weights ? other : blocks, &b = is_weights ? blocks : other;
-            const std::string taken = is_weights && has_own ? "weights_sm90" : many;  // from a few rows on
-            const int64_t most = is_weights && has_own ? 8 : 48;
-            CHECK(dense(90, a, b, most) == rows);
-            CHECK(dense(90, a, b, most + 1) == (has_own ? taken : rows));
-            CHECK(dense(90, a, b, 512, MXQ_FORMAT_F32) == taken);
-            CHECK(dense(80, a, b, 64) == rows);
-            CHECK(dense(80, a, b, 65) == portable);
-            GemmProblem p = recorder::by_rows(of(a, b, false, {is_weights && has_own ? 3 : 4 * 24, 384, 512}));
-            p.exact_products = true;
-            p.groups.count = 4;
-            CHECK(taker(90, newest, p) == rows);
-            p.groups.count = 3;
-            CHECK(taker(90, newest, p) == (has_own ? taken : rows));
+            const auto dense = [&](int64_t m) {
+                const oracle::Spec blocks = fp8(scaling);
+                return taker(80, newest, recorder::dense(of(is_weights ? other : blocks, is_weights ? blocks : other, false, {m, 384, 512})));
+            };
+            CHECK(dense(64) == "mma_bf16_rows");
+            CHECK(dense(65) == portable);
             compared++;
         }
     CHECK(compared == 6);
-}
-
-// Many rows of FP8 go with MX weights on FP8 tensor cores, unless products must be exact.
-TEST_CASE("chips: who takes FP8 with MX weights on Hopper") {
-    if (!cuda::wgmma_fp8_sm90.load) MXQ_SKIP("a build without kernels for sm_90a");
-    const std::string moved = "wgmma_fp8_sm90";
-    const auto dense = [](const oracle::Spec& a, const oracle::Spec& b, int64_t m, bool exact = false) {
-        GemmProblem p = recorder::dense(of(a, b, false, {m, 384, 512}));
-        p.exact_products = exact;
-        return taker(90, newest, p);
-    };
-    const oracle::Spec blocks = fp8(MXQ_SCALING_1X128), lines = fp8(MXQ_SCALING_ROW);
-    for (const oracle::Spec& weights : {mxfp6, mxfp8()}) {
-        INFO("weights of format " << weights.format);
-        CHECK(dense(blocks, weights, 64) == "wgmma_blocks_sm90");
-        CHECK(dense(blocks, weights, 65) == moved);
-        CHECK(dense(blocks, weights, 65, true) == "wgmma_blocks_sm90");
-        CHECK(dense(lines, weights, 256) == "wgmma_bf16_sm90");
-        CHECK(dense(lines, weights, 257) == moved);
-        GemmProblem p = recorder::by_rows(of(blocks, weights, false, {4 * 12 + 1, 384, 512}));
-        p.groups.count = 4;
-        CHECK(taker(90, newest, p) == moved);
-        p.groups.count = 5;
-        CHECK(taker(90, newest, p) == "mma_bf16_rows");
-    }
-    CHECK(dense(blocks, nvfp4(), 65) == "wgmma_blocks_sm90");
-}
-
-// Few rows of FP8 and MXFP8 go with MXFP4 weights on FP8 tensor cores, too, without a pass over the weights.
-TEST_CASE("chips: who takes FP8 and MXFP8 with MXFP4 weights on Hopper") {
-    if (!cuda::weights_fp8_sm90.load) MXQ_SKIP("a build without kernels for sm_90a");
-    const std::string few = "weights_fp8_sm90";
-    const auto dense = [](const oracle::Spec& a, int64_t m, bool exact = false) {
-        GemmProblem p = recorder::dense(of(a, mxfp4, false, {m, 384, 512}));
-        p.exact_products = exact;
-        return taker(90, newest, p);
-    };
-    const auto grouped = [](const oracle::Spec& a, int64_t m) {
-        GemmProblem p = recorder::by_rows(of(a, mxfp4, false, {m, 384, 512}));
-        p.groups.count = 4;
-        return taker(90, newest, p);
-    };
-    const oracle::Spec blocks = fp8(MXQ_SCALING_1X128), lines = fp8(MXQ_SCALING_ROW);
-    CHECK(dense(blocks, 8) == "mma_bf16_rows");
-    CHECK(dense(blocks, 9) == few);
-    CHECK(dense(blocks, 256) == few);
-    CHECK(dense(blocks, 257) == "wgmma_fp8_sm90");
-    CHECK(dense(blocks, 65, true) == "wgmma_blocks_sm90");
-    CHECK(dense(lines, 64) == "splitk_sm90");
-    CHECK(dense(lines, 257) == "wgmma_fp8_sm90");
-    CHECK(grouped(blocks, 4) == few);
-    CHECK(grouped(blocks, 4 * 96) == few);
-    CHECK(grouped(blocks, 4 * 96 + 1) == "wgmma_fp8_sm90");
-    CHECK(grouped(lines, 4 * 24) == few);
-    CHECK(grouped(lines, 4 * 24 + 1) == "skinny_sm90");
-    CHECK(grouped(mxfp8(), 4 * 24) == few);
-    CHECK(grouped(mxfp8(), 4 * 24 + 1) == "skinny_sm90");
-    CHECK(grouped(fp8(MXQ_SCALING_128X128), 64) != few);
-}
-
-// Tiles of 256 x 128, in pairs, must fill 85% of the rounds of 66 clusters.
-TEST_CASE("chips: who takes FP8 1x128 with 128x128 on Hopper") {
-    if (!cuda::wgmma_fp8_sm90.load) MXQ_SKIP("a build without kernels for sm_90a");
-    const auto dense = [](int64_t m, int64_t n, int64_t k, int32_t d = MXQ_FORMAT_BF16) {
-        return taker(90, newest,
-                     recorder::dense(of(fp8(MXQ_SCALING_1X128), fp8(MXQ_SCALING_128X128), false, {m, n, k}, d)));
-    };
-    CHECK(dense(256 * 19, 256 * 3, 512) == "wgmma_fp8_sm90");  // 57 of 66
-    CHECK(dense(256 * 8, 256 * 7, 512) == library);            // 56
-    CHECK(dense(256 * 19, 256 * 3, 640) == library);
-    CHECK(dense(256 * 19, 256 * 3, 512, MXQ_FORMAT_F16) == library);
-}
-
-TEST_CASE("chips: who takes exact products on Hopper") {
-    if (!cuda::wgmma_bf16_sm90.load) MXQ_SKIP("a build without kernels for sm_90a");
-    constexpr const char *fewest = "mma_bf16_rows", *few = "skinny_sm90", *split = "splitk_sm90", *many = "wgmma_bf16_sm90",
-                         *decoded = "weights_sm90";
-    const auto dense = [](const oracle::Spec& a, const oracle::Spec& b, int64_t m, bool exact = false) {
-        GemmProblem p = recorder::dense(of(a, b, false, {m, 384, 512}));
-        p.exact_products = exact;
-        return taker(90, newest, p);
-    };
-    for (const oracle::Spec& weights : {mxfp4, mxfp6, mxfp8(), nvfp4()}) {
-        INFO("weights of format " << weights.format);
-        const int64_t most_few = weights.format == MXQ_FORMAT_NVFP4 ? 16 : 8;
-        CHECK(dense(bf16(), weights, 8) == fewest);
-        CHECK(dense(bf16(), weights, 9) == (most_few > 8 ? few : split));
-        CHECK(dense(bf16(), weights, most_few + 1) == split);
-        CHECK(dense(bf16(), weights, 128) == split);
-        CHECK(dense(bf16(), weights, 129) == many);
-        GemmProblem p = recorder::by_rows(of(bf16(), weights, false, {16, 384, 512}));
-        for (int32_t groups : {8, 9}) {
-            p.groups.count = groups;
-            CHECK(taker(90, newest, p) == (groups == 8 ? fewest : few));
-        }
-        p = recorder::by_rows(of(bf16(), weights, false, {4 * 96, 384, 512}));
-        p.groups.count = 4;
-        CHECK(taker(90, newest, p) == (weights.format == MXQ_FORMAT_MXFP4 ? decoded : few));
-        p.groups.count = 3;
-        CHECK(taker(90, newest, p) == many);
-        for (int64_t rows : {5, 6, 23, 24, 48, 49, 96, 97}) {
-            INFO(rows << " rows of a group");
-            p = recorder::by_rows(of(bf16(), weights, false, {4 * rows, 384, 512}));
-            p.groups.count = 4;
-            const int32_t least = weights.format == MXQ_FORMAT_NVFP4 ? 24 : 6, most = weights.format == MXQ_FORMAT_NVFP4 ? 48 : 96;
-            const bool is_fp4 = weights.format == MXQ_FORMAT_MXFP4 || weights.format == MXQ_FORMAT_NVFP4;
-            CHECK(taker(90, newest, p) == (is_fp4 && rows >= least && rows <= most ? decoded : rows > 96 ? many : few));
-        }
-    }
-    for (const oracle::Spec& weights : {mxfp4, mxfp6, mxfp8(), nvfp4()})
-        for (int32_t scaling : {MXQ_SCALING_ROW, MXQ_SCALING_TENSOR, MXQ_SCALING_1X128}) {
-            INFO("fp8 of scaling " << scaling << " with weights of format " << weights.format);
-            const bool of_lines = scaling != MXQ_SCALING_1X128;
-            CHECK(dense(fp8(scaling), weights, 128, true) == (of_lines ? split : "wgmma_blocks_sm90"));
-            CHECK(dense(fp8(scaling), weights, 129, true) == (of_lines ? many : "wgmma_blocks_sm90"));
-            CHECK(taker(100, newest, recorder::dense(of(fp8(scaling), weights, false))) == portable);
-        }
-    // More tiles of columns than there are multiprocessors; however scales lie.
-    const auto sized = [](int64_t m, int64_t n, int64_t k) {
-        return taker(90, newest, recorder::dense(of(bf16(), mxfp4, false, {m, n, k})));
-    };
-    CHECK(sized(8, 384, 2880) == fewest);
-    CHECK(sized(8, 16384, 4096) == fewest);
-    CHECK(sized(1, 16512, 4096) == few);
-    CHECK(sized(64, 384, 2880) == split);
-    CHECK(sized(96, 8192, 2880 * 2) == split);
-    CHECK(dense(bf16(), mx(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X128), 64) == few);
-    CHECK(sized(128, 16384, 4096) == split);
-    CHECK(sized(128, 16512, 4096) == few);
-    CHECK(sized(129, 16512, 4096) == many);
-    CHECK(sized(128, 4096, 4096) == split);
-    CHECK(sized(129, 4096, 4096) == decoded);
-    CHECK(sized(384, 2048, 7168) == decoded);
-    CHECK(sized(385, 2048, 7168) == many);
-    CHECK(sized(256, 8192, 8192) == many);
-    CHECK(sized(256, 2048, 2048) == many);
-    CHECK(dense(bf16(), fp8(MXQ_SCALING_ROW), 256) == many);
-    CHECK(dense(bf16(), fp8(MXQ_SCALING_128X128), 256) == "weights_sm90");
-    CHECK(dense(nvfp4(), nvfp4(), 256) == many);
-    CHECK(dense(mxfp8(), mxfp4, 256, true) == many);
-    CHECK(dense(mxfp8(), mxfp4, 256) == "cublaslt_rebase");
-    GemmProblem p = recorder::dense(of(bf16(), mxfp4, false, {256, 384, 512}));
-    p.sm_count = 8;
-    CHECK(taker(90, newest, p) == many);
-    GemmProblem limited = recorder::dense(of(bf16(), mxfp4, false, {32, 384, 512}));
-    limited.sm_count = 2;  // less than it has blocks
-    CHECK(taker(90, newest, limited) == few);
-    p.b.line_bytes = 264;  // which the copy engine cannot address
-    CHECK(taker(90, newest, p) == "nobody");
 }
 
 TEST_CASE("chips: who takes few rows, on any chip") {
@@ -512,34 +426,19 @@ TEST_CASE("chips: who takes few rows, on any chip") {
 // An F16 number is two of BF16 to tensor cores, so that a row counts twice.
 TEST_CASE("chips: who takes F16 with quantized weights") {
     if (!cuda::wgmma_bf16_sm90.load) MXQ_SKIP("a build without kernels for sm_90a");
-    constexpr const char *few = "skinny_sm90", *split = "splitk_sm90", *many = "wgmma_bf16_sm90";
     const oracle::Spec f16 = recorder::plain(MXQ_FORMAT_F16);
-    const auto dense = [&](int32_t capability, const oracle::Spec& weights, int64_t m) {
-        return taker(capability, newest, recorder::dense(of(f16, weights, false, {m, 384, 512})));
+    const auto dense = [&](int32_t capability, const oracle::Spec& a, const oracle::Spec& weights, int64_t m) {
+        return taker(capability, newest, recorder::dense(of(a, weights, false, {m, 4096, 4096})));
     };
     for (const oracle::Spec& weights : {mxfp4, mxfp6, mxfp8(), nvfp4(), fp8(MXQ_SCALING_ROW)}) {
         INFO("weights of format " << weights.format);
-        const int64_t most_few = weights.format == MXQ_FORMAT_NVFP4 ? 8 : 4;
-        CHECK(dense(90, weights, 4) == "mma_bf16_rows");
-        CHECK(dense(90, weights, 5) == (most_few > 4 ? few : split));
-        CHECK(dense(90, weights, most_few + 1) == split);
-        CHECK(dense(90, weights, 64) == split);
-        CHECK(dense(90, weights, 65) == many);
-        CHECK(dense(80, weights, 65) == portable);
-        CHECK(dense(100, weights, 65) == portable);
-        GemmProblem p = recorder::by_rows(of(f16, weights, false, {4 * 48, 384, 512}));
-        p.groups.count = 4;
-        CHECK(taker(90, newest, p) == few);
-        p.groups.count = 3;
-        CHECK(taker(90, newest, p) == many);
+        for (int64_t m : {4, 32, 512}) CHECK(dense(90, f16, weights, m) != portable);
+        CHECK(dense(80, f16, weights, 65) == portable);
+        CHECK(dense(100, f16, weights, 65) == portable);
     }
-    CHECK(dense(90, fp8(MXQ_SCALING_128X128), 65) == "weights_sm90");
+    CHECK(dense(90, f16, fp8(MXQ_SCALING_128X128), 65) == "weights_sm90");
     CHECK(taker(90, newest, recorder::dense(of(mxfp4, f16, false))) == "nobody");
     CHECK(taker(90, newest, recorder::dense(of(f16, bf16(), false))) == "nobody");
-    // The pass makes lines of whole 16 bytes of any others.
-    GemmProblem odd = recorder::dense(of(f16, mxfp4, false, {65, 384, 512}));
-    odd.a.line_bytes = 1026;
-    CHECK(taker(90, newest, odd) == many);
 }
 
 // Formats choose the order of sums. Where two implementations have it, the number of rows chooses between them.
@@ -575,100 +474,14 @@ TEST_CASE("chips: who takes rows that must be invariant on Hopper") {
     }
 }
 
-TEST_CASE("chips: who takes few rows of FP8 with scales of 128 on Hopper") {
-    if (!cuda::wgmma_fp8_sm90.load) MXQ_SKIP("a build without kernels for sm_90a");
-    const auto of_rows = [](int64_t m, int32_t scaling = MXQ_SCALING_128X128) {
-        return recorder::dense(of(fp8(MXQ_SCALING_1X128), fp8(scaling), false, {m, 384, 512}));
-    };
-    CHECK(taker(90, newest, of_rows(16)) == "wgmma_fp8_sm90");
-    CHECK(taker(90, newest, of_rows(128)) == "wgmma_fp8_sm90");
-    CHECK(taker(90, newest, of_rows(256)) == library);
-    CHECK(taker(90, newest, of_rows(128, MXQ_SCALING_1X128)) == library);
-    GemmProblem limited = of_rows(128);
-    limited.sm_count = 20;
-    CHECK(taker(90, newest, limited) == library);
-}
-
-// A pass over weights pays where many rows share them, for codes of eight and six bits.
-TEST_CASE("chips: who takes exact products of so many rows on Hopper that weights are widened") {
-    if (!cuda::wgmma_plain_sm90.load) MXQ_SKIP("a build without kernels for sm_90a");
-    constexpr const char *many = "wgmma_bf16_sm90", *wide = "wgmma_plain_widen";
-    const oracle::Spec lines = fp8(MXQ_SCALING_ROW);
-    struct Least {
-        oracle::Spec weights;
-        int64_t rows;  // 0: any number of rows stays
-    };
-    for (const auto& [weights, rows] : {Least{mxfp8(), 2048}, {mxfp6, 512}, {lines, 4096}, {mxfp4, 0}, {nvfp4(), 0}})
-        for (const oracle::Spec& a : {bf16(), lines}) {
-            if (a.format == weights.format) continue;
-            INFO("a of format " << a.format << ", weights of format " << weights.format);
-            const int64_t least = rows ? rows : 65536;
-            GemmProblem p = recorder::dense(of(a, weights, false, {least, 384, 512}));
-            p.exact_products = true;
-            CHECK(taker(90, newest, p) == (rows ? wide : many));
-            p.sm_count = 64;  // which a pass does not keep to
-            CHECK(taker(90, newest, p) == many);
-            GemmProblem fewer = recorder::dense(of(a, weights, false, {least - 1, 384, 512}));
-            fewer.exact_products = true;
-            CHECK(taker(90, newest, fewer) == many);
-            GemmProblem grouped = recorder::by_rows(of(a, weights, false, {4 * least, 384, 512}));
-            grouped.exact_products = true;
-            grouped.groups.count = 4;
-            CHECK(taker(90, newest, grouped) == (rows ? wide : many));
-            grouped.groups.count = 5;
-            CHECK(taker(90, newest, grouped) == many);
-        }
-    GemmProblem exact = recorder::dense(of(mxfp8(), mxfp6, false, {512, 384, 512}));
-    CHECK(taker(90, newest, exact) == "cublaslt_rebase");
-    exact.exact_products = true;
-    CHECK(taker(90, newest, exact) == wide);
-    CHECK(taker(100, newest, recorder::dense(of(bf16(), mxfp6, false, {512, 384, 512}))) == portable);
-    // Lines that are no multiple of 16 bytes, which the other kernels for Hopper do not take.
-    CHECK(taker(90, newest, recorder::dense(of(bf16(), mxfp8(), false, {2047, 384, 200}))) == portable);
-    CHECK(taker(90, newest, recorder::dense(of(bf16(), mxfp8(), false, {2048, 384, 200}))) == wide);
-}
-
-// The pass over weights is what cuBLASLt's way costs; weights with one scale a line need none.
-TEST_CASE("chips: who takes few rows of MX on Hopper") {
-    if (!cuda::skinny_sm90.load) MXQ_SKIP("a build without kernels for sm_90a");
-    const std::string fewest = "mma_bf16_rows";
-    const oracle::Spec lines = testing::spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_ROW);
-    const auto takes = [](const oracle::Spec& weights, recorder::Sizes sizes, int32_t d = MXQ_FORMAT_BF16, bool exact = false) {
-        GemmProblem p = recorder::dense(of(mxfp8(), weights, false, sizes, d));
-        p.exact_products = exact;
-        return taker(90, newest, p);
-    };
-    for (const oracle::Spec& weights : {mxfp8(), mxfp4}) {
-        INFO("weights of format " << weights.format);
-        for (int32_t d : {MXQ_FORMAT_BF16, MXQ_FORMAT_F32})
-            for (bool exact : {false, true}) {
-                CHECK(takes(weights, {8, 384, 512}, d, exact) == fewest);
-                CHECK(takes(weights, {9, 384, 512}, d, exact) == "splitk_sm90");
-                CHECK(takes(weights, {128, 384, 512}, d, exact) == "splitk_sm90");
-                CHECK(takes(weights, {128, 8192, 4096}, d, exact) == "splitk_sm90");
-                CHECK(takes(weights, {129, 384, 512}, d, exact) ==
-                      (exact ? "wgmma_bf16_sm90" : d == MXQ_FORMAT_F32 ? "wgmma_fp8_sm90" : "cublaslt_rebase"));
-            }
-        CHECK(takes(weights, {8, 384, 2880}) == fewest);
-        CHECK(takes(weights, {9, 384, 2880}) == "splitk_sm90");
-        CHECK(takes(weights, {128, 16512, 2880}) == "skinny_sm90");
-    }
-    const std::string few = "skinny_sm90";
-    CHECK(takes(lines, {1, 384, 512}) != few);
-    CHECK(takes(lines, {8, 8192, 4096}) == fewest);
-    CHECK(takes(lines, {9, 8192, 4096}) != few);
-    CHECK(takes(lines, {32, 384, 512}, MXQ_FORMAT_F32) == few);
-    CHECK(takes(lines, {33, 384, 512}, MXQ_FORMAT_F32) != few);
-}
-
 TEST_CASE("chips: who takes one scale a line on Hopper") {
     if (!cuda::wgmma_fp8_sm90.load) MXQ_SKIP("a build without kernels for sm_90a");
     const oracle::Spec lines = testing::spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_ROW);
-    const recorder::Sizes many_tiles{4096, 4096, 512};
+    const recorder::Sizes many_tiles{4096, 4096, 8192};
     CHECK(taker(90, newest, recorder::dense(of(mxfp8(), lines, false, many_tiles))) == "wgmma_fp8_sm90");
-    CHECK(taker(90, newest, recorder::dense(of(lines, lines, false, many_tiles))) == "cublaslt_rebase");
+    CHECK(taker(90, newest, recorder::dense(of(lines, lines, false, many_tiles))) == "wgmma_fp8_sm90");
     CHECK(taker(90, 0, recorder::dense(of(lines, lines, false, many_tiles))) == "wgmma_fp8_sm90");
-    CHECK(taker(90, newest, recorder::dense(of(lines, lines, false, {4096, 4096, 512}, MXQ_FORMAT_F32))) == "wgmma_fp8_sm90");
+    CHECK(taker(90, newest, recorder::dense(of(lines, lines, false, many_tiles, MXQ_FORMAT_F32))) == "wgmma_fp8_sm90");
 }
 
 TEST_CASE("chips: codes with one scale a line stay on Hopper, wherever the scales lie") {
@@ -676,8 +489,9 @@ TEST_CASE("chips: codes with one scale a line stay on Hopper, wherever the scale
     const oracle::Spec lines = testing::spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_ROW), coarse = mx(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X128);
     const auto workspace = [](const GemmProblem& p) {
         const Chip chip(90, newest);
-        const auto choice = ask(p.grouping == Grouping::None ? verbs::gemm : verbs::grouped_gemm, chip.context, p, Wanted{});
-        CHECK(std::string(choice.implementation->name) == "wgmma_fp8_sm90");
+        const auto choice = ask(p.grouping == Grouping::None ? verbs::gemm : verbs::grouped_gemm, chip.context, p,
+                                Wanted{"wgmma_fp8_sm90", "this test"});
+        REQUIRE(choice.implementation);
         return choice.prepared.workspace_bytes;
     };
     const recorder::Sizes sizes{4096, 4096, 512};

@@ -22,7 +22,7 @@ using search::Runner;
 using Clock = std::chrono::steady_clock;
 
 constexpr double seconds_of_shrinking = 2, seconds_of_all_shrinking = 20;
-constexpr int64_t draws_for_an_implementation = 10'000;
+constexpr int64_t draws_for_an_implementation = 200'000;
 
 const char usage[] =
     "usage: mxq_search [--calls N | --minutes N] [--seed S] [--only CALL] [--list FILE] [--device cpu|cuda]\n"

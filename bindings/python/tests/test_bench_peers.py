@@ -1,4 +1,5 @@
-"""The torch code that mxq_bench --suite origins is compared with does the same work: it gives libmxq's bits."""
+"""The torch code that libmxq is compared with does the same work: that of mxq_bench --suite origins gives libmxq's bits, the layer of
+training_layer.py its gradients."""
 import sys
 from pathlib import Path
 
@@ -7,8 +8,9 @@ import pytest
 import mxq
 
 torch = pytest.importorskip("torch")
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tests" / "bench"))
+sys.path[:0] = [str(Path(__file__).resolve().parents[3] / "tests" / "bench" / folder) for folder in ("", "peers")]
 torch_origins = pytest.importorskip("torch_origins")
+training_layer = pytest.importorskip("training_layer")
 
 
 def bytes_of(x):
@@ -34,3 +36,22 @@ def test_padding_of_groups():
     rows = int(ours.ends[-1])  # nobody writes those behind
     assert torch.equal(padded[:rows], ours.values[:rows])
     assert starts.tolist() == ours.starts.tolist() and padded_ends.tolist() == ours.ends.tolist()
+
+
+@pytest.mark.skipif(not hasattr(torch, "_grouped_mm"), reason="this torch has no _grouped_mm")
+def test_training_step_of_a_layer():
+    torch.manual_seed(1)
+    leaves, ids, dy = training_layer.operands(tokens=96, top=2, experts=4, k=128, i=96, device="cpu")
+    found, missing = training_layer.layers()
+    found[training_layer.TORCH] = training_layer.torch_layer  # not compiled, which takes long
+    steps = {name: training_layer.step_of(layer, leaves, ids, dy) for name, layer in found.items()}
+    good, quality, failed = training_layer.checked(steps)
+    assert not missing and not failed and list(good) == [training_layer.TORCH, *training_layer.LAYERS]
+    assert min(min(each) for each in quality.values()) > 22  # a little below what was seen
+
+
+def test_a_layer_with_other_gradients_is_left_out():
+    first = torch.randn(100)
+    steps = {training_layer.TORCH: lambda: (first,), "wrong": lambda: (first.flip(0),), "refuses": lambda: 1 / 0}
+    good, quality, failed = training_layer.checked(steps)
+    assert list(good) == [training_layer.TORCH] and "other results than torch's" in failed["wrong"] and "division" in failed["refuses"]

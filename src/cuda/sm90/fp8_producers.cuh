@@ -53,17 +53,18 @@ __device__ __forceinline__ Barrier& barrier_of_codes(ProductShared& shared, int 
     return cut ? shared.landed[stage] : shared.full[stage];
 }
 
-// Makes the codes of a stage from this one on zero, in all lines. All lanes of a warp call it, each for every 32nd line. Whole
+// Makes the codes of a step from this one on zero, in all lines. All lanes of a warp call it, each for every 32nd line. Whole
 // pieces of 16 codes are not read first, since the consumers may wait for this warp.
-__device__ __forceinline__ void clear_behind(Stage& stage, int32_t codes) {
+template <int lines>
+__device__ __forceinline__ void clear_behind(uint8_t* step, int32_t codes) {
     constexpr int pieces = kStepBytes / 16;
     const int cut_piece = codes / 16, kept = codes % 16;
     const auto mask = [&](int word) { return kept >= 4 * word + 4 ? ~0u : kept <= 4 * word ? 0 : (1u << 8 * (kept % 4)) - 1; };
     const uint4 masks{mask(0), mask(1), mask(2), mask(3)};
 #pragma unroll 1
-    for (int line = int(threadIdx.x % 32); line < kTileRows + kTileColumns; line += 32) {
+    for (int line = int(threadIdx.x % 32); line < lines; line += 32) {
         const auto at = [&](int piece) -> uint4& {
-            return *reinterpret_cast<uint4*>(stage.a + line * kStepBytes + (piece ^ line % 8) * 16);
+            return *reinterpret_cast<uint4*>(step + line * kStepBytes + (piece ^ line % 8) * 16);
         };
         const uint4 value = at(cut_piece);
 #pragma unroll 1
@@ -257,7 +258,7 @@ __device__ __forceinline__ void load_words(const ProductArguments& args, Product
         const int stage = cut % kStages;
         wait(shared.landed[stage], landed >> stage & 1);
         landed ^= 1u << stage;
-        clear_behind(shared.stages[stage], slot.tile.cut);
+        clear_behind<kTileRows + kTileColumns>(shared.stages[stage].a, slot.tile.cut);
         publish_shared_writes();
         __syncwarp();
         if (threadIdx.x % 32 < 2) arrive(shared.full[stage]);

@@ -233,9 +233,14 @@ Prepared prepare(const Context& context, const GemmProblem& p) {
 int32_t block_of(const GemmProblem& p) { return p.b.scale_type == ScaleType::E4M3 ? 16 : 32; }
 
 // Returns whether the scales of any four blocks that begin at a multiple of four lie one after the other, and those of the
-// next 128 codes whole words behind them.
+// next 128 codes whole words behind them, all in whole aligned words of the tensor's memory.
 bool has_adjacent_scales(const GemmProblem& p) {
-    return p.b.layout.block == block_of(p) && (p.b.layout.swizzled || p.b.layout.column_stride == 1);
+    const ScaleLayout& layout = p.b.layout;
+    if (layout.block != block_of(p)) return false;
+    if (layout.swizzled) return true;
+    const int64_t last_row = (p.b.lines - 1) / layout.tile_rows;
+    const int64_t bytes = (p.b.matrices - 1) * layout.matrix_scales + last_row * layout.line_stride + layout.columns;
+    return layout.column_stride == 1 && reinterpret_cast<uintptr_t>(p.b.scales) % 4 == 0 && bytes % 4 == 0;
 }
 
 // Returns a number that no other launch of this process has, and that no memory has by chance.

@@ -1,6 +1,6 @@
 // How weights_sm90 cuts a product: rows of A of a tile, and how many CTAs, a cluster then, share its contraction.
 //
-//     rows of a tile    32, 64 or 128: as many as a product has, or most groups
+//     rows of a tile    16 (FP4), 32, 64 or 128: as many as a product has, or most groups
 //     many tiles        each CTA takes whole tiles
 //     few tiles         what costs least by a model in nanoseconds of an H200: blocks of 128 numbers, the end of a tile, and
 //                       what a cluster exchanges
@@ -12,7 +12,7 @@
 
 namespace mxq::cuda::sm90::weights {
 
-constexpr int32_t kLeastTokens = 32, kSomeTokens = 64, kMostTokens = 128;  // of a tile
+constexpr int32_t kFewestTokens = 16, kLeastTokens = 32, kSomeTokens = 64, kMostTokens = 128;  // of a tile
 constexpr int32_t kMostSharing = 8;                                        // CTAs, as many as any Hopper takes in a cluster
 constexpr int64_t kLeastBlocks = 2;  // of 128 codes of a CTA, where some share a tile's
 
@@ -23,8 +23,9 @@ struct Cut {
     int32_t tokens, sharing, halves = 1;  // halves: 128 lines each
 };
 
-// Returns the rows of tiles for products with so many rows, of groups on average. Groups differ in size.
-constexpr int32_t tokens_of(int64_t rows, bool grouped) {
+// Returns the rows of tiles, `fewest` or more, for products with so many rows, of groups on average. Groups differ in size.
+constexpr int32_t tokens_of(int64_t rows, bool grouped, int32_t fewest) {
+    if (rows <= (grouped ? fewest * 3 / 4 : fewest)) return fewest;
     if (rows <= (grouped ? kLeastTokens * 3 / 4 : kLeastTokens)) return kLeastTokens;
     return rows <= (grouped ? kSomeTokens * 3 / 4 : kSomeTokens) ? kSomeTokens : kMostTokens;
 }

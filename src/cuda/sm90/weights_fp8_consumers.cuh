@@ -48,7 +48,7 @@ struct Fp8Consumer {
     // Decodes a turn: `from` is where the thread's row of matrices begins in a stage.
     __device__ __forceinline__ void decode(uint32_t from, int turn, Operands& to) const {
         uint32_t words[4];  // of either line, of two blocks
-        load_matrices((from + turn / kBoxTurns * kTileLines * kLineBytes) ^ turn % kBoxTurns * 32, words);
+        load_matrices(from ^ turn * 32, words);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             to[i / 2][i % 2] = move_even_codes(words[i]);
@@ -118,7 +118,7 @@ struct Fp8Consumer {
     template <int columns>
     __device__ __forceinline__ void multiply_steps(const Tile& tile) {
         const uint32_t lane = read_thread() % 32, first_line = bf16::consumer_warp() * kWarpLines;
-        const uint32_t place = place_in_lines<kLineBytes>(first_line + lane / 8 % 2 * 8 + lane % 8, lane / 16);
+        const uint32_t place = place_in_lines<Block::kLine>(first_line + lane / 8 % 2 * 8 + lane % 8, lane / 16);
         const uint32_t line = first_line + lane / 4;
         const uint32_t shifts = args.shifted ? shifts_of_lines(args.problem, tile, line) : 0;
         uint32_t next = ring.at(), parity = ring.parity();  // a stage

@@ -68,12 +68,12 @@ struct FoldedConsumer {
     // Loads what the thread needs of a box.
     __device__ __forceinline__ void load_box(uint32_t stage, int box, uint32_t codes_at, uint32_t line, uint32_t shifts,
                                              BoxOfThread& own) {
-        const uint8_t* const codes = shared.stages[stage].codes[box] + codes_at;
+        const uint8_t* const codes = shared.stages[stage].codes[0] + (codes_at ^ box * (Block::kLine / 2));
         const uint32_t* const from = &shared.scales[stage][0][box][line];
         uint32_t fours[2];
 #pragma unroll
         for (int l = 0; l < 2; l++) {
-            own.codes[l] = *reinterpret_cast<const uint4*>(codes + l * 8 * kLineBytes);
+            own.codes[l] = *reinterpret_cast<const uint4*>(codes + l * 8 * Block::kLine);
             fours[l] = from[8 * l];
             if (args.shifted) fours[l] = __funnelshift_r(fours[l], from[kScaledLines + 8 * l], shifts >> 8 * l);
         }
@@ -119,7 +119,7 @@ struct FoldedConsumer {
     template <int columns>
     __device__ __forceinline__ void multiply_steps(const Tile& tile) {
         const uint32_t lane = read_thread() % 32, line = bf16::consumer_warp() * kWarpLines + lane / 4;
-        const uint32_t codes_at = place_in_lines<kLineBytes>(line, lane % 4);
+        const uint32_t codes_at = place_in_lines<Block::kLine>(line, lane % 4);
         const uint32_t shifts = args.shifted ? shifts_of_lines(args.problem, tile, line) : 0;
         uint32_t next = ring.at(), parity = ring.parity();  // a stage
         Operands operands[2];

@@ -178,7 +178,7 @@ TileMap map_of_fp8_tokens(const Fp8Tokens& tokens, int32_t rows) {
             CU_TENSOR_MAP_SWIZZLE_128B};
 }
 
-TileMap map_of_codes(const GemmProblem& p) { return map_of_lines(p, kBlockNumbers, kTileLines); }
+TileMap map_of_codes(const GemmProblem& p) { return map_of_lines(p, 2 * kBlockNumbers, kTileLines); }
 
 Reason needs_sizes(const GemmProblem& p) {
     constexpr int64_t most = int64_t(1) << 31;

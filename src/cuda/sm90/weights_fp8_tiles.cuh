@@ -13,7 +13,6 @@ struct Fp8Arguments : Arguments {
     uint32_t token_lines;       // rows of A
 };
 
-constexpr int32_t kFewestTokens = 16;  // of a tile
 
 // Folding: the exponents of a line's blocks lie up to kFolds below the largest, which stands for 2^kMostFold.
 constexpr uint32_t kFolds = 14;
@@ -28,7 +27,7 @@ constexpr int32_t fp8_ctas_of_sm(int32_t tokens, TokenScales scales) {
 template <int tokens, TokenScales scales_of_tokens>
 struct Fp8Shared {
     static constexpr int kTokens = tokens, kHalves = 1, kSteps = 1;  // steps of a block
-    static constexpr int kBoxes = 2, kBlock = kBoxes * kBlockNumbers, kLine = kBlock / 2, kCodeBoxes = kBoxes;
+    static constexpr int kBoxes = 2, kBlock = kBoxes * kBlockNumbers, kLine = kBlock / 2;
     static constexpr TokenScales kTokenScales = scales_of_tokens;
     static constexpr Weights kKind = Weights::Bits4;
     static constexpr bool kFolded = is_folded(tokens, scales_of_tokens);
@@ -36,7 +35,7 @@ struct Fp8Shared {
     static constexpr int kFloats = floats_of(scales_of_tokens) * tokens;  // of a box
     struct Stage {
         alignas(1024) uint8_t boxes[kBoxes][tokens * kBlockNumbers];
-        uint8_t codes[kBoxes][kTileLines * kLineBytes];
+        uint8_t codes[1][kTileLines * kLine];
     };
     static constexpr int kCtas = fp8_ctas_of_sm(tokens, scales_of_tokens), kMostBytes = 227 * 1024 / kCtas - (kCtas - 1) * 1024;
     static constexpr int kRest = int(sizeof(bf16::OutOfWarps)) + 1024,

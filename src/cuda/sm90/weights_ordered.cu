@@ -359,7 +359,7 @@ int64_t most_ctas(const Context& context, const GemmProblem& p) {
 // Returns the tokens of a tile, those with which all rounds of tiles take least. Sums of tiles of any size are the same.
 int32_t ordered_tokens(const Context& context, const GemmProblem& p) {
     if (p.grouping == Grouping::Rows)
-        return tokens_of(ceil_div(p.m * parts_of_numbers(p.a), std::max(p.groups.count, 1)), true);
+        return tokens_of(ceil_div(p.m * parts_of_numbers(p.a), std::max(p.groups.count, 1)), true, kLeastTokens);
     int32_t best = kLeastTokens;
     int64_t least = INT64_MAX;
     for (const int32_t tokens : {kLeastTokens, kSomeTokens, kMostTokens}) {

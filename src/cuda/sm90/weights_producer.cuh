@@ -35,10 +35,8 @@ __device__ __forceinline__ void load_codes(const Arguments& args, Block& shared)
                 arrive_expecting(shared.full[at], sizeof(shared.stages[at].codes));
 #pragma unroll
                 for (int half = 0; half < Block::kHalves; half++)
-#pragma unroll
-                    for (int box = 0; box < Block::kCodeBoxes; box++)
-                        load_tile(shared.stages[at].codes[half * Block::kCodeBoxes + box], args.codes,
-                                  {step * Block::kLine + box * kLineBytes, line + half * kTileLines, matrix}, shared.full[at]);
+                    load_tile(shared.stages[at].codes[half], args.codes,
+                              {step * Block::kLine, line + half * kTileLines, matrix}, shared.full[at]);
             }
             __syncwarp();
         });
@@ -53,11 +51,12 @@ __device__ __forceinline__ void load_tokens(const Arguments& args, Shared<kind, 
         args, shared, [&](const Tile& tile) { token = tile.token; },
         [&](uint32_t at, int32_t step) {
             if (elect_lane()) {
-                arrive_expecting(shared.full[at], sizeof(Stage<kind, tokens, halves>::boxes));
+                using OneStage = Stage<kind, tokens, halves>;
+                arrive_expecting(shared.full[at], sizeof(OneStage::boxes));
 #pragma unroll
-                for (int box = 0; box < kBoxes<kind>; box++)
+                for (int box = 0; box < OneStage::kBoxes; box++)
                     load_tile(shared.stages[at].boxes[box], args.tokens,
-                              {step * kStepNumbers<kind> + box * kBoxNumbers, token, 0}, shared.full[at]);
+                              {step * OneStage::kNumbers + box * kBoxNumbers, token, 0}, shared.full[at]);
             }
             __syncwarp();
         });

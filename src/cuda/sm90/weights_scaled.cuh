@@ -19,12 +19,12 @@ struct Place {
     uint32_t codes, scales, shifts, bytes;
 };
 
-template <Weights kind>
+template <Weights kind, int line_bytes>
 __device__ __forceinline__ Place place_of_thread(const Arguments& args, const Tile& tile) {
     constexpr bool nvfp4 = kind == Weights::Nvfp4;
     const uint32_t line = bf16::consumer_warp() * kWarpLines + read_thread() % 32 / 4, q = read_thread() % 4;
     const uint32_t word = nvfp4 ? q / 2 : 0, bytes = nvfp4 ? 0x4440 | (q % 2 * 2) : 0x4440 | q;
-    return {place_in_lines<kLineBytes>(line, q), word * kScaledLines + line,
+    return {place_in_lines<line_bytes>(line, q), word * kScaledLines + line,
             args.shifted ? shifts_of_lines(args.problem, tile, line) : 0, bytes};
 }
 
@@ -34,10 +34,9 @@ struct QuarterScales {
     static constexpr int kCount = kind == Weights::Nvfp4 ? 2 : 1;
     uint32_t bytes[2][kCount];
 
-    // Returns whether one factor might not serve some scale of the step, of those that a warp's thread looks at for its
+    // Returns whether one factor might not serve some scale of the block, of those that a warp's thread looks at for its
     // lines.
-    __device__ __forceinline__ bool load(const ScalesOfLines<kind>& of, const Place& place, bool shifted) {
-        const uint32_t* const from = &of[0][0] + place.scales;
+    __device__ __forceinline__ bool load(const uint32_t* from, const Place& place, bool shifted) {
         uint32_t marks = 0;
 #pragma unroll
         for (int l = 0; l < 2; l++) {
@@ -60,9 +59,11 @@ struct ScaledConsumer {
     static constexpr int kTurnWords = kShort ? 1 : 2, kTurns = 4 / kTurnWords * halves;
     using Block = Shared<kind, tokens, halves>;
     using Step = Stage<kind, tokens, halves>;
+    static constexpr int kLine = Step::kLine, kBlocks = Step::kNumbers / kBlockNumbers;  // of a step
+    static constexpr int kSums = Block::kOutTokens / 2;
     using Operands = uint32_t[kTurnWords * 2][4];
-    // Holds what a thread has of a step: 32 codes of two lines of each 128.
-    struct StepOfThread {
+    // Holds what a thread has of a block: 32 codes of two lines of each 128.
+    struct BlockOfThread {
         uint4 codes[halves][2];
         QuarterScales<kind> scales[halves];
         bool special;  // some scales of the warp need two factors
@@ -70,7 +71,7 @@ struct ScaledConsumer {
     const Arguments& args;
     Block& shared;
     Ring<Block::kStages> ring;
-    float totals[halves][tokens / 2];
+    float totals[halves][kSums];
 
     // Decodes a word of either line to what the thread gives to two instructions.
     template <bool special>
@@ -91,7 +92,7 @@ struct ScaledConsumer {
         }
     }
     // Decodes a turn: some words of the lines of 128, then the same words of the other 128.
-    __device__ __forceinline__ void decode_turn(const StepOfThread& own, int turn, Operands& operands) const {
+    __device__ __forceinline__ void decode_turn(const BlockOfThread& own, int turn, Operands& operands) const {
         const int half = turn % halves, first = turn / halves * kTurnWords;
 #pragma unroll
         for (int i = 0; i < kTurnWords; i++) decode<false>(own.codes[half], own.scales[half], first + i, &operands[2 * i]);
@@ -112,48 +113,51 @@ struct ScaledConsumer {
         }
         commit_products();
     }
-    // Waits for a stage, and reads what the thread needs of it. Line 8 further on has the same swizzle.
-    __device__ __forceinline__ void begin_step(uint32_t stage, uint32_t parity, const Place& place,
-                                               StepOfThread& own) const {
-        wait(shared.full[stage], parity);
+    // Reads what the thread needs of a block of a stage. Line 8 further on has the same swizzle.
+    __device__ __forceinline__ void load_block(uint32_t stage, int block, const Place& place, BlockOfThread& own) const {
         bool special = false;
 #pragma unroll
         for (int half = 0; half < halves; half++) {
-            const uint8_t* const from = shared.stages[stage].codes[half] + place.codes;
+            const uint8_t* const from = shared.stages[stage].codes[half] + (place.codes ^ block * (kLine / 2));
 #pragma unroll
-            for (int l = 0; l < 2; l++) own.codes[half][l] = *reinterpret_cast<const uint4*>(from + l * 8 * kLineBytes);
-            special |= own.scales[half].load(shared.scales[stage][half], place, args.shifted);
+            for (int l = 0; l < 2; l++) own.codes[half][l] = *reinterpret_cast<const uint4*>(from + l * 8 * kLine);
+            const uint32_t* const scales = shared.scales[stage][half][block * kScaleWords<kind>];
+            special |= own.scales[half].load(scales + place.scales, place, args.shifted);
         }
         own.special = __any_sync(kAllLanes, special);
     }
     // Multiplies the CTA's part of the contraction. Each turn is decoded while the one before is multiplied; of a step, the
-    // last turn is multiplied while the first of the next is decoded, and no product is on its way as the loop goes round.
+    // last turn is multiplied while the first of the next is decoded, and no product is in flight as the loop goes round.
     template <int columns>
     __device__ __forceinline__ void multiply_steps(const Tile& tile) {
-        const Place place = place_of_thread<kind>(args, tile);
+        const Place place = place_of_thread<kind, kLine>(args, tile);
         uint32_t next = ring.at(), parity = ring.parity();  // a stage
         Operands operands[2];
-        StepOfThread own;
+        BlockOfThread own;
         float sums[halves][columns / 2];
 #pragma unroll
         for (auto& of_half : sums)
             for (float& sum : of_half) sum = 0;
-        begin_step(next, parity, place, own);
+        wait(shared.full[next], parity);
+        load_block(next, 0, place, own);
         decode_turn(own, 0, operands[0]);
 #pragma unroll 1
-        for (int32_t left = blocks_of_cta(args).count; left > 0; left--) {
+        for (int32_t left = blocks_of_cta<Block::kBlock>(args).count; left > 0; left--) {
             const uint32_t stage = uint32_t(uniform(int32_t(next)));  // so that descriptors are, too
             if (++next == Block::kStages) next = 0, parity ^= 1;
 #pragma unroll
             for (auto& of_half : sums) hold_accumulators(of_half);
 #pragma unroll
-            for (int turn = 0; turn < kTurns; turn++) {
+            for (int turn = 0; turn < kBlocks * kTurns; turn++) {
                 multiply_turn(sums[turn % halves], shared.stages[stage], turn, operands[turn % 2]);
                 if (turn > 0) wait_products_before<1>();  // those whose operands are overwritten next
-                if (turn + 1 < kTurns) decode_turn(own, turn + 1, operands[(turn + 1) % 2]);
+                if (turn + 1 == kBlocks * kTurns) break;
+                if ((turn + 1) % kTurns == 0) load_block(stage, (turn + 1) / kTurns, place, own);
+                decode_turn(own, (turn + 1) % kTurns, operands[(turn + 1) % 2]);
             }
             if (left > 1) {
-                begin_step(next, parity, place, own);
+                wait(shared.full[next], parity);
+                load_block(next, 0, place, own);
                 decode_turn(own, 0, operands[0]);
             }
             wait_products_before<0>();
@@ -166,7 +170,7 @@ struct ScaledConsumer {
 #pragma unroll
         for (int half = 0; half < halves; half++)
 #pragma unroll
-            for (int i = 0; i < columns / 2; i++) totals[half][i] = sums[half][i];
+            for (int i = 0; i < kSums; i++) totals[half][i] = i < columns / 2 ? sums[half][i] : 0;
     }
     __device__ __forceinline__ void multiply_tile(const Tile& tile) {
         constexpr int three_quarters = tokens > kLeastTokens ? tokens / 4 * 3 : tokens;
@@ -178,9 +182,9 @@ struct ScaledConsumer {
             multiply_steps<tokens>(tile);
         if (args.parts == 2)
 #pragma unroll
-            for (auto& of_half : totals) bf16::add_low_parts(of_half);
+            for (auto& of_half : totals) bf16::add_low_parts(reinterpret_cast<float(&)[tokens / 2]>(of_half));
     }
-    __device__ __forceinline__ const float (&totals_of(int half) const)[tokens / 2] { return totals[half]; }
+    __device__ __forceinline__ const float (&totals_of(int half) const)[kSums] { return totals[half]; }
     // No line is to be made again: sums are as exact as they can be.
     __device__ __forceinline__ uint32_t lines_to_repair() const { return 0; }
 };

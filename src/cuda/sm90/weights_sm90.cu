@@ -3,7 +3,7 @@
 // so.
 //
 // Computes the product transposed: weights are the operand that the tensor cores read from registers. A persistent CTA of
-// 384 threads takes tiles of 128 or 256 rows of weights and 32, 64 or 128 tokens (weights_tiles.cuh):
+// 384 threads takes tiles of 128 or 256 rows of weights and 16 to 128 tokens (weights_tiles.cuh):
 //
 //     warps 0..3           load codes, find tiles, load scales and tokens (weights_producer.cuh)
 //     warps 4..7, 8..11    64 rows and all tokens each: decode and multiply FP8, and promote sums by their scales
@@ -56,6 +56,7 @@ __device__ __forceinline__ ScaledConsumer<kind, tokens, halves> consumer_of(cons
 
 template <Weights kind, int tokens, int halves>
 __device__ __forceinline__ void consume(const Arguments& args, Shared<kind, tokens, halves>& shared) {
+    constexpr int out_tokens = Shared<kind, tokens, halves>::kOutTokens;
     auto consumer = consumer_of(args, shared);
 #pragma unroll 1
     for (Ring<kSlots> slots;; slots.next()) {
@@ -65,17 +66,17 @@ __device__ __forceinline__ void consume(const Arguments& args, Shared<kind, toke
         consumer.multiply_tile(tile);
         const uint32_t repair = consumer.lines_to_repair();
         if (halves == 1 && args.sharing > 1)
-            write_shared_tile<kind, tokens>(args, reinterpret_cast<Exchange<tokens>&>(shared.stages), tile,
-                                            consumer.totals_of(0), repair, shared.out);
+            write_shared_tile<kind, out_tokens>(args, reinterpret_cast<Exchange<out_tokens>&>(shared.stages), tile,
+                                                consumer.totals_of(0), repair, shared.out);
         else
 #pragma unroll
             for (int half = 0; half < halves; half++)
-                write_own_lines<kind, tokens>(args, tile, bf16::first_line_of(tile) + half * kTileLines,
-                                              consumer.totals_of(half), repair, shared.out);
+                write_own_lines<kind, out_tokens>(args, tile, bf16::first_line_of(tile) + half * kTileLines,
+                                                  consumer.totals_of(half), repair, shared.out);
         if (block_of_cluster() == 0)
 #pragma unroll 1
             for (int half = 0; half < halves; half++)
-                clear_padding(args, tile, bf16::first_line_of(tile) + half * kTileLines, tokens);
+                clear_padding(args, tile, bf16::first_line_of(tile) + half * kTileLines, out_tokens);
         __syncwarp();
         if (read_thread() % 32 == 0) arrive(shared.tile_free[slots.at()]);
     }
@@ -121,17 +122,18 @@ template <Weights kind, int tokens, int halves>
 constexpr KernelEntry<Key, Arguments> entry() {
     using Block = Shared<kind, tokens, halves>;
     static_assert(sizeof(Block) <= Block::kMostBytes, "what a CTA may have");
-    static_assert(halves > 1 || sizeof(Exchange<tokens>) <= sizeof(Block::stages),
+    static_assert(halves > 1 || sizeof(Exchange<Block::kOutTokens>) <= sizeof(Block::stages),
                   "what is exchanged lies where the stages were");
     return {{kind, tokens, halves}, weights_sm90_kernel<kind, tokens, halves>, kThreads, sizeof(Block)};
 }
 
 constexpr KernelEntry<Key, Arguments> kernels[] = {
     entry<Weights::Bits8, kLeastTokens, 1>(), entry<Weights::Bits8, kSomeTokens, 1>(),
-    entry<Weights::Bits8, kMostTokens, 1>(),  entry<Weights::Bits4, kLeastTokens, 1>(),
-    entry<Weights::Bits4, kSomeTokens, 1>(),  entry<Weights::Bits4, kMostTokens, 1>(),
-    entry<Weights::Nvfp4, kLeastTokens, 1>(), entry<Weights::Nvfp4, kSomeTokens, 1>(),
-    entry<Weights::Nvfp4, kMostTokens, 1>(),  entry<Weights::Bits4, kMostTokens, 2>(),
+    entry<Weights::Bits8, kMostTokens, 1>(),    entry<Weights::Bits4, kFewestTokens, 1>(),
+    entry<Weights::Bits4, kLeastTokens, 1>(),   entry<Weights::Bits4, kSomeTokens, 1>(),
+    entry<Weights::Bits4, kMostTokens, 1>(),    entry<Weights::Nvfp4, kFewestTokens, 1>(),
+    entry<Weights::Nvfp4, kLeastTokens, 1>(),   entry<Weights::Nvfp4, kSomeTokens, 1>(),
+    entry<Weights::Nvfp4, kMostTokens, 1>(),    entry<Weights::Bits4, kMostTokens, 2>(),
     entry<Weights::Nvfp4, kMostTokens, 2>(),
 };
 
@@ -141,7 +143,10 @@ int64_t rows_of(const GemmProblem& p) {
     return ceil_div(p.m * parts_of_numbers(p.a), groups);
 }
 
-int32_t tokens_of(const GemmProblem& p) { return weights::tokens_of(rows_of(p), p.grouping == Grouping::Rows); }
+int32_t tokens_of(const GemmProblem& p) {
+    const int32_t fewest = p.b.bits == 4 ? kFewestTokens : kLeastTokens;
+    return weights::tokens_of(rows_of(p), p.grouping == Grouping::Rows, fewest);
+}
 
 // Returns the rows of A that a tile has.
 int32_t tile_rows(const GemmProblem& p) { return tokens_of(p) / parts_of_numbers(p.a); }
@@ -206,7 +211,9 @@ Reason needs_operands(const GemmProblem& p) {
 }
 
 // Describes boxes of the codes of a step.
-TileMap map_of_codes(const GemmProblem& p) { return map_of_lines(p, kLineBytes * 8 / p.b.bits, kTileLines); }
+TileMap map_of_codes(const GemmProblem& p) {
+    return map_of_lines(p, step_bytes(p.b.bits, tokens_of(p)) * 8 / p.b.bits, kTileLines);
+}
 
 // Says where the tokens of a product lie in its workspace: behind an A that a pass makes BF16 those that another one
 // arranges.

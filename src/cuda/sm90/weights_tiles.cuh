@@ -1,8 +1,8 @@
 // What a CTA of weights_sm90 has of its tiles in shared memory, and which steps of them it takes.
 //
-//     a tile     128 lines of weights and 32, 64 or 128 tokens (rows of A), those of F16 in two parts
-//     a block    128 numbers of the contraction: two steps of codes of 8 bits, one of 4 bits
-//     a step     a stage of the ring: 64 bytes of each line, and the tokens' numbers for them in boxes of 64
+//     a tile     128 lines of weights and 16 to 128 tokens (rows of A), those of F16 in two parts
+//     a block    128 numbers of the contraction: two steps of codes of 8 bits, one of 4 bits; 256 in tiles of few tokens
+//     a step     a stage of the ring: 64 or 128 bytes of each line, and the tokens' numbers for them in boxes of 64
 //
 // Tiles come in the order of bf16_tiles.cuh. The CTAs of a cluster have the same tile, and blocks of it in equal shares.
 #pragma once
@@ -21,13 +21,12 @@ using bf16::kWarpLines;
 using bf16::Tile;
 
 constexpr int kBlockNumbers = 128, kBoxNumbers = 64;
-constexpr int kTokenBytes = kBoxNumbers * 2, kLineBytes = 64;  // of a box, and of a step
+constexpr int kTokenBytes = kBoxNumbers * 2, kLineBytes = 64;  // of a box, and of a step where nothing else is said
 template <Weights kind>
-constexpr int kBoxes = kLineBytes * 8 / weight_bits<kind> / kBoxNumbers;  // of a step
-template <Weights kind>
-constexpr int kStepNumbers = kBoxes<kind>* kBoxNumbers;
-template <Weights kind>
-constexpr int kBlockSteps = kBlockNumbers / kStepNumbers<kind>;
+constexpr int kBlockSteps = kBlockNumbers / (kLineBytes * 8 / weight_bits<kind>);
+
+// Returns the bytes of a line in a step. Boxes of 128 load few tokens' weights 1.1 times as fast.
+constexpr int step_bytes(int bits, int tokens) { return bits == 4 && tokens <= kFewestTokens ? 2 * kLineBytes : kLineBytes; }
 constexpr int kConsumerWarps = bf16::kConsumerWarps, kThreads = 3 * kWarpgroup;
 constexpr int kSlots = 2;
 
@@ -49,13 +48,15 @@ __device__ __forceinline__ Steps blocks_of_cta(const Arguments& args) {
 
 template <Weights kind, int tokens, int halves>
 struct Stage {
-    alignas(1024) uint8_t boxes[kBoxes<kind>][tokens * kTokenBytes];
-    uint8_t codes[halves][kTileLines * kLineBytes];
+    static constexpr int kLine = step_bytes(weight_bits<kind>, tokens), kNumbers = kLine * 8 / weight_bits<kind>;
+    static constexpr int kBoxes = kNumbers / kBoxNumbers;
+    alignas(1024) uint8_t boxes[kBoxes][tokens * kTokenBytes];
+    uint8_t codes[halves][kTileLines * kLine];
 };
 
 // The scales of 128 lines in a stage: those of 128 codes come with a block's first step, those of blocks in words of four.
-template <Weights kind>
-using StageScales = std::conditional_t<kind == Weights::Bits8, float[kTileLines], ScalesOfLines<kind>>;
+template <Weights kind, int numbers>
+using StageScales = std::conditional_t<kind == Weights::Bits8, float[kTileLines], ScalesOfLines<kind, numbers>>;
 
 // Holds what a CTA gets from all CTAs of its cluster: its pieces in order, and of each those of all.
 template <int tokens>
@@ -68,17 +69,19 @@ struct Exchange {
 template <Weights kind, int tokens, int halves>
 struct Shared {
     static constexpr Weights kKind = kind;
-    static constexpr int kHalves = halves, kBlock = kBlockNumbers, kSteps = kBlockSteps<kind>, kLine = kLineBytes,
-                         kCodeBoxes = 1;
+    using OneStage = Stage<kind, tokens, halves>;
+    static constexpr int kHalves = halves, kLine = OneStage::kLine;
+    static constexpr int kBlock = std::max(kBlockNumbers, OneStage::kNumbers), kSteps = kBlock / OneStage::kNumbers;
+    static constexpr int kOutTokens = std::max(tokens, bf16::kOutTokens);  // of sums
     static constexpr bool kRepeats = false;  // the last scale of a line
     static constexpr int kCtas = ctas_of_sm(tokens, halves), kMostBytes = 227 * 1024 / kCtas - (kCtas - 1) * 1024;
     static constexpr int kRest = int(sizeof(bf16::OutOfWarps)) + 1024,
-                         kStageBytes = sizeof(Stage<kind, tokens, halves>) + halves * sizeof(StageScales<kind>);
+                         kStageBytes = sizeof(OneStage) + halves * sizeof(StageScales<kind, kBlock>);
     static constexpr int fitting = (kMostBytes - kRest) / kStageBytes;
     static constexpr int kStages = fitting < 8 ? fitting : 8;
-    Stage<kind, tokens, halves> stages[kStages];
+    OneStage stages[kStages];
     alignas(128) bf16::OutOfWarps out;
-    StageScales<kind> scales[kStages][halves];
+    StageScales<kind, kBlock> scales[kStages][halves];
     Tile tiles[kSlots];
     Barrier full[kStages], free[kStages], tile_full[kSlots], tile_free[kSlots];
 };

@@ -17,7 +17,7 @@
 // 32 have references of their own is added up every 32 codes: exact, and slow.
 //
 // A step is 40 KB from L2 and 128 x 192 x 128 products: 768 cycles of the tensor cores. FP8 1x128 with 128x128 has a kernel
-// of its own where D is BF16 and takes sums alone (fp8_squares.cu).
+// of its own where D takes sums alone (fp8_squares.cu).
 #include "cuda/device.h"
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
@@ -303,13 +303,16 @@ ProductArguments arguments_of(const GemmProblem& p, const Plan& plan, const Move
     return args;
 }
 
-// Returns whether fp8_squares.cu serves: no pass, E4M3, one scale of B for 128 lines, scales of A that lie for boxes of four
-// steps, and a D that takes boxes of the sums alone.
+// Returns whether fp8_squares.cu serves: no pass, E4M3, scales of 128 on both sides, and a BF16 or F32 D. Where B has one scale
+// for 128 lines, D takes the sums alone.
 bool serves_squares(const GemmProblem& p, const Plan& plan, const ProductArguments& args) {
     const int64_t steps = ceil_div(p.k, int64_t(kStepBytes));
-    return plan.a.stays && plan.b.stays && p.a.element == Element::E4M3 && p.b.element == Element::E4M3 &&
-           has_scales_of_128(p.a) && has_scales_of_128(p.b) && p.b.layout.tile_rows == kBlock128 && args.a.boxed &&
-           args.late && p.d.format == MXQ_FORMAT_BF16 && steps % kStages == 0 && steps <= squares::kMostTileSteps;
+    if (!plan.a.stays || !plan.b.stays || p.a.element != Element::E4M3 || p.b.element != Element::E4M3 ||
+        !has_scales_of_128(p.a) || !has_scales_of_128(p.b) || !args.directly || p.d.format == MXQ_FORMAT_F16)
+        return false;
+    if (p.a.layout.tile_rows != 1) return false;
+    if (columns_of(p) == Columns::Each) return steps > 0;
+    return p.grouping != Grouping::Contraction && p.is_sum_alone() && steps > 0 && steps <= squares::kMostTileSteps;
 }
 
 // Returns whether fp8_few.cu serves, and takes less time: E4M3 without a pass and groups, one scale of B for 128 lines, sums
@@ -339,10 +342,13 @@ void run_squares(const Context& context, const GemmProblem& p, const MoveCall& a
     args.units.tile_rows_log2 = uint32_t(log2_of(kRows));
     const int64_t rows =
         p.grouping == Grouping::Rows ? group_tiles_bound({p.groups, p.group_rows}, kRows) : ceil_div(p.m, int64_t(kRows));
-    const unsigned clusters = clusters_for(p, double(rows) * pairs, context.cuda->multiprocessors);
+    const int64_t products = p.grouping == Grouping::Contraction ? p.groups.count : 1;
+    const unsigned clusters = clusters_for(p, double(rows) * pairs * products, context.cuda->multiprocessors);
     void* pointers[] = {&args};
-    launch_kernel(context, reinterpret_cast<const void*>(multiply), "wgmma_fp8_sm90", dim3(clusters * kCluster),
-                  dim3(kThreads), kSharedBytes, stream, pointers);
+    const bool is_whole = args.a.boxed && p.d.format == MXQ_FORMAT_BF16 && p.k % (4 * kStepBytes) == 0;
+    const Kernel kernel = kernel_of(columns_of(p) == Columns::Each ? Kind::Each : is_whole ? Kind::Whole : Kind::Any);
+    launch_kernel(context, kernel.entry, "wgmma_fp8_sm90", dim3(clusters * kCluster), dim3(kThreads), kernel.shared_bytes,
+                  stream, pointers);
 }
 
 void run(const Context& context, const GemmProblem& p, const Launch& call) {
@@ -363,7 +369,8 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
 void load(const Context& context) {
     if (context.cuda->compute_capability != 90) return;
     load_kernels(kernels);
-    load_kernel(squares::multiply, squares::kSharedBytes);
+    for (const auto kind : {squares::Kind::Whole, squares::Kind::Any, squares::Kind::Each})
+        load_kernel(squares::kernel_of(kind).entry, squares::kernel_of(kind).shared_bytes);
     few::load();
     load_move_operands();
 }
