@@ -8,6 +8,8 @@
 #include "core/error.h"
 #include "core/float_environment.h"
 #include "core/handle.h"
+#include "core/routing.h"
+#include "core/tensor.h"
 
 namespace mxq {
 
@@ -84,6 +86,39 @@ T& require_handle(T* handle, const char* name) {
     if (!handle) fail(MXQ_STATUS_INVALID_ARGUMENT, "%s is NULL, expected a handle from its create function", name);
     require_alive(handle, name);
     return *handle;
+}
+
+// What setters and getters call the handle that they are given.
+template <class T>
+constexpr const char* kArgument = "options";
+template <>
+inline constexpr const char* kArgument<mxq_tensor_s> = "tensor";
+template <>
+inline constexpr const char* kArgument<mxq_routing_s> = "routing";
+
+// Calls use(*handle) inside of a guard.
+template <class T, class Use>
+mxq_status with(const char* function, T* handle, const Use& use) noexcept {
+    return guard(function, [&] { use(require_handle(handle, kArgument<std::remove_const_t<T>>)); });
+}
+
+// Changes what a handle points to, unless the change throws.
+template <class T, class Change>
+mxq_status change(const char* function, T* handle, const Change& apply) noexcept {
+    return with(function, handle, [&](T& target) {
+        T changed = target;
+        apply(changed);
+        target = changed;
+    });
+}
+
+// Sets an option that is 0 or 1.
+template <class T>
+mxq_status set_flag(const char* function, T* options, const char* name, int32_t value, bool T::*flag) noexcept {
+    return with(function, options, [&](T& o) {
+        require_flag(value, name);
+        o.*flag = value == 1;
+    });
 }
 
 }  // namespace mxq

@@ -15,5 +15,6 @@ struct CombineBackwardProblem {
     PlainMatrix d_out, in, d_in, d_weights;
     bool has_d_in, has_d_weights;  // `in` is there for the weights
 };
+inline bool is_nothing(const CombineBackwardProblem& p) { return p.tokens == 0; }
 
 }  // namespace mxq

@@ -49,5 +49,6 @@ struct CombineProblem {
     PlainMatrix residual;
     bool has_residual;
 };
+inline bool is_nothing(const CombineProblem& p) { return p.out.elements() == 0; }
 
 }  // namespace mxq
