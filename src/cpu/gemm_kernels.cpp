@@ -94,28 +94,6 @@ struct Kind {
     int64_t unit_floats;
 };
 
-// Packs a unit to pairs of BF16, the first vector of two in the upper halves.
-MXQ_HD void pack_unit(const float* unit, float* to) {
-    for (int64_t i = 0; i < kUnit; i += 2 * kLanes)
-        for (int64_t l = 0; l < kLanes; l++)
-            to[i / 2 + l] = bits_float((float_bits(unit[i + l]) & 0xFFFF0000) | float_bits(unit[i + kLanes + l]) >> 16);
-}
-
-// Stores values unit by unit, and fills up the last unit with zeros, for which `values` has room.
-void store_units(const Kind& kind, float* values, int64_t depth, float* to, int64_t stride) {
-    const int64_t whole = round_up(depth, kUnit);
-    for (int64_t i = depth; i < whole; i++) values[i] = 0;
-    for (int64_t i = 0; i < whole; i += kUnit, to += stride) {
-        if (!kind.method.packed) {
-            arrange(kind.order, values + i, to);
-            continue;
-        }
-        alignas(64) float unit[kUnit];
-        arrange(kind.order, values + i, unit);
-        pack_unit(unit, to);
-    }
-}
-
 // Multiplies the rows of a block in one way.
 class Multiplication {
 public:
@@ -203,7 +181,7 @@ private:
             if (has_nonzero(values, depth)) block_.nonzero[index[i]] = 1;
             const int64_t tile = (row + i) / kTileRows, in_tile = least(kTileRows, block_.row_count - tile * kTileRows);
             const int64_t first = tile * kTileRows * units_ + at / kUnit * in_tile + (row + i) % kTileRows;
-            store_units(kind_, values, depth, rows_ + first * kind_.unit_floats, in_tile * kind_.unit_floats);
+            store_units(kind_.order, kind_.method.packed, values, depth, rows_ + first * kind_.unit_floats, in_tile * kind_.unit_floats);
         });
     }
 
@@ -236,7 +214,7 @@ private:
                          values);
         }
         const bool leaves = kind_.checks_values && leaves_range(values, rest, kLastFolded + 7, kBeyondFolded);
-        store_units(kind_, values, rest, to + units * stride, stride);
+        store_units(kind_.order, kind_.method.packed, values, rest, to + units * stride, stride);
         return is_right && !leaves;
     }
 

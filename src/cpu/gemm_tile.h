@@ -18,12 +18,6 @@
 namespace mxq::cpu {
 namespace {
 
-#if defined(__AVX512BF16__)
-constexpr bool kHasDots = true;
-#else
-constexpr bool kHasDots = false;
-#endif
-
 // Rows of A and of B of a register tile.
 #if defined(__AVX512F__)
 constexpr int64_t kTileRows = 6, kTileColumns = 4;
@@ -43,9 +37,7 @@ struct Method {
 // Returns sum + a * b.
 template <Method method>
 MXQ_HD Lanes add_products(const Lanes& a, const Lanes& b, const Lanes& sum) {
-#if defined(__AVX512BF16__)
-    if constexpr (method.packed) return {_mm512_dpbf16_ps(sum.all, __m512bh(b.all), __m512bh(a.all))};
-#endif
+    if constexpr (method.packed) return add_dots(a, b, sum);
     if constexpr (method.exact) return add_exact(a, b, sum);
     return multiply_add(a, b, sum);
 }
@@ -83,9 +75,6 @@ MXQ_HD Lanes add_section(const Lanes& sum, const float* factors, const Lanes& la
     if constexpr (method.has_factors) return multiply_add(sum, load_lanes(factors), lanes);
     return plus(lanes, sum);
 }
-
-// Keeps the compiler from knowing what is stored there. GCC kept the lanes on the stack as well.
-MXQ_HD void reload(float*& stored) { asm("" : "+r"(stored)); }
 
 template <int rows>
 MXQ_HD void clear(Lanes (&sums)[rows][kTileColumns]) {
