@@ -9,6 +9,13 @@ struct ChoiceWeights {
     const void* values;
     int32_t format;  // MXQ_FORMAT_F32 or BF16; 0: none
     MXQ_HD bool set() const { return format != 0; }
+
+    // Returns the weight of a choice, 1 where there are none.
+    MXQ_HOST float at(int64_t choice) const {
+        if (!set()) return 1.0f;
+        return format == MXQ_FORMAT_F32 ? static_cast<const float*>(values)[choice]
+                                        : to_float(static_cast<const Bf16*>(values)[choice]);
+    }
 };
 
 // Sorts the choices of all tokens by expert. Choice i is one of token i / choices.

@@ -25,6 +25,7 @@ struct PlainMatrix {
     Addresses addresses;
 
     int64_t elements() const { return matrices * rows * cols; }
+    MXQ_HD int64_t element_bytes() const { return format == MXQ_FORMAT_F32 ? 4 : 2; }
 };
 
 // One part of a quantized tensor as stored: `matrices` x `lines` K-major rows of `length` codes. A rowwise part of (M, K)

@@ -227,12 +227,6 @@ GemmProblem gemm_problem(const mxq_gemm_options& options, const mxq_tensor& a, c
     return p;
 }
 
-const mxq_gemm_options& options_or_default(const mxq_gemm_options* given) {
-    static const mxq_gemm_options defaults;
-    if (given) require_alive(given, "options");
-    return given ? *given : defaults;
-}
-
 // Holds the arguments of gemm or grouped_gemm, none of which is NULL.
 struct GemmCall {
     const mxq_gemm_options& options;

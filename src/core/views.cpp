@@ -48,6 +48,13 @@ const mxq_tensor& require(const mxq_tensor* tensor, const char* name) {
     return *tensor;
 }
 
+const mxq_routing& require_routing(const mxq_routing* routing) {
+    if (!routing)
+        fail(MXQ_STATUS_INVALID_ARGUMENT, "routing is NULL, expected a routing; create one with mxq_routing_create");
+    require_alive(routing, "routing");
+    return *routing;
+}
+
 void require_plain(const mxq_tensor& t, const char* name, const char* remedy) {
     if (t.format->quantized())
         fail(MXQ_STATUS_UNSUPPORTED, "%s is %s, expected f32, f16 or bf16; %s", name, t.format->name, remedy);

@@ -9,10 +9,6 @@
 namespace mxq::cpu {
 namespace {
 
-Reason declines(const Context& context, const ActivateProblem&) {
-    return context.is_cpu() ? "" : "needs a CPU context, found a CUDA one";
-}
-
 // The sums of chunks of kRectangleRows rows of each expert or group, and of them all.
 struct BiasSums {
     const std::vector<Job<ActivateProblem>>& jobs;
@@ -79,6 +75,6 @@ void run(const Context& context, const ActivateProblem& problem, const Launch&) 
 }  // namespace
 
 const ActivateImplementation activate_backward = {
-    .name = "cpu", .declines = declines, .run = run, .reads = Addresses::Listed};
+    .name = "cpu", .declines = needs_cpu, .run = run, .reads = Addresses::Listed};
 
 }  // namespace mxq::cpu

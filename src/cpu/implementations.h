@@ -5,6 +5,12 @@
 
 namespace mxq::cpu {
 
+// Declines contexts of other devices.
+template <class Problem>
+Reason needs_cpu(const Context& context, const Problem&) {
+    return context.is_cpu() ? "" : "needs a CPU context, found a CUDA one";
+}
+
 extern const QuantizeImplementation quantize;         // quantize.cpp, from a plain tensor
 extern const QuantizeImplementation requantize;       // quantize.cpp, from a quantized part
 extern const AmaxImplementation amax;                 // amax.cpp

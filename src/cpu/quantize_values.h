@@ -18,11 +18,6 @@ MXQ_HD const T* input_line(const PlainMatrix& in, int64_t matrix, int64_t row, i
     return reinterpret_cast<const T*>(expert_data(in, matrix)) + row * in.row_stride + col;
 }
 
-// Returns where a row of a plain tensor is stored.
-MXQ_HD const uint8_t* plain_row(const PlainMatrix& in, int64_t matrix, int64_t row) {
-    return expert_data(in, matrix) + row * in.row_stride * (in.format == MXQ_FORMAT_F32 ? 4 : 2);
-}
-
 // Returns how many rows of the patch lie within the first `rows` of the matrix.
 MXQ_HD int64_t rows_within(int64_t rows, const Rectangle& patch) {
     const int64_t left = rows - patch.row;
@@ -76,7 +71,7 @@ void load_gradients(const QuantizeProblem& problem, const Rectangle& patch, int6
     for (int64_t i = 0; i < rows; i++) {
         const int64_t row = patch.row + i;
         differentiate_row(gradient, input_line<T>(gradient.from.in, patch.matrix, row, 0),
-                          plain_row(gradient.result, patch.matrix, row), patch.matrix, row, patch.col, patch.cols,
+                          element_address(gradient.result, patch.matrix, row, 0), patch.matrix, row, patch.col, patch.cols,
                           values + i * pitch);
     }
     clear_beyond(rows, patch.cols, height, pitch, values);
