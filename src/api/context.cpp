@@ -3,7 +3,7 @@
 #include "api/guard.h"
 #include "core/environment.h"
 #include "core/options.h"
-#include "cpu/backend.h"
+#include "cpu/engine.h"
 #include "cuda/backend.h"
 #include "dispatch/choice.h"
 #include "dispatch/forced.h"

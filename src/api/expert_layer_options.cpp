@@ -1,5 +1,5 @@
 // The options of the expert layer: their setters and getters.
-#include "core/layer_options.h"
+#include "core/options.h"
 
 #include "api/guard.h"
 #include "api/put.h"
@@ -23,12 +23,6 @@ void require_row_format(int32_t format, int32_t scaling) {
     if (scaling != MXQ_SCALING_NONE && !found->takes(scaling))
         fail(MXQ_STATUS_INVALID_ARGUMENT, "scaling is %d, expected 0 (the default) or one that %s takes; see MXQ_SCALING_*",
              scaling, found->name);
-}
-
-BiasOption bias_of(int32_t format, const void* bias, uint64_t bytes) {
-    if (format == 0 && !bias && bytes == 0) return {};
-    require_plain_format(format, "format");
-    return {format, buffer_of(bias, bytes, "bias")};
 }
 
 void put_bias(const BiasOption& found, int32_t* format, const void** bias, uint64_t* bytes) {
@@ -98,13 +92,13 @@ mxq_status mxq_expert_layer_options_set_inner_format(mxq_expert_layer_options* o
 mxq_status mxq_expert_layer_options_set_gate_up_bias(mxq_expert_layer_options* options, int32_t format, const void* bias,
                                                      uint64_t bytes) {
     return with("mxq_expert_layer_options_set_gate_up_bias", options,
-                [&](auto& o) { o.gate_up_bias = bias_of(format, bias, bytes); });
+                [&](auto& o) { take_numbers(format, bias, bytes, "bias", o.gate_up_bias.format, o.gate_up_bias.values); });
 }
 
 mxq_status mxq_expert_layer_options_set_down_bias(mxq_expert_layer_options* options, int32_t format, const void* bias,
                                                   uint64_t bytes) {
     return with("mxq_expert_layer_options_set_down_bias", options,
-                [&](auto& o) { o.down_bias = bias_of(format, bias, bytes); });
+                [&](auto& o) { take_numbers(format, bias, bytes, "bias", o.down_bias.format, o.down_bias.values); });
 }
 
 mxq_status mxq_expert_layer_options_set_residual(mxq_expert_layer_options* options, const mxq_tensor* residual) {

@@ -4,6 +4,7 @@
 #pragma once
 #include <cerrno>
 #include <new>
+#include <type_traits>
 
 #include "core/error.h"
 #include "core/float_environment.h"
@@ -79,6 +80,18 @@ inline void require_flag(int32_t value, const char* name) {
 inline void require_part(int32_t part) {
     if (part != MXQ_PART_ROWWISE && part != MXQ_PART_COLUMNWISE)
         fail(MXQ_STATUS_INVALID_ARGUMENT, "part is %d, expected MXQ_PART_ROWWISE (1) or MXQ_PART_COLUMNWISE (2)", part);
+}
+
+// Refuses a plain tensor and an unknown part.
+inline void require_part_of(const mxq_tensor_s& tensor, int32_t part, const char* remedy) {
+    if (!tensor.format->quantized())
+        fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, which has no parts; %s", tensor.format->name, remedy);
+    require_part(part);
+}
+
+inline void refuse_quantized(const mxq_tensor_s& tensor, const char* what, const char* remedy) {
+    if (tensor.format->quantized())
+        fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, which has no %s; %s", tensor.format->name, what, remedy);
 }
 
 template <class T>

@@ -10,13 +10,6 @@ namespace {
 
 constexpr int64_t kMostBytes = int64_t(1) << 52;  // that the rows of an expert, or the experts, may span
 
-// Refuses a plain tensor and an unknown part.
-void require_part_of(const mxq_tensor& t, int32_t part, const char* remedy) {
-    if (!t.format->quantized())
-        fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, which has no parts; %s", t.format->name, remedy);
-    require_part(part);
-}
-
 void require_span(const char* name, int64_t stride, int64_t count) {
     if (stride < 0 || stride > kMostBytes / (count > 0 ? count : 1))
         fail(MXQ_STATUS_INVALID_ARGUMENT,
@@ -40,11 +33,6 @@ void require_list(const mxq_tensor& t, int64_t count, const char* setter) {
         fail(MXQ_STATUS_INVALID_ARGUMENT,
              "count is %lld, expected %lld, the experts of the tensor; give an address for each, or create it with others",
              (long long)count, (long long)t.experts);
-}
-
-void require_plain(const mxq_tensor& t, const char* remedy) {
-    if (t.format->quantized())
-        fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, which has no single data buffer; %s", t.format->name, remedy);
 }
 
 }  // namespace
@@ -104,7 +92,7 @@ mxq_status mxq_tensor_get_part_list(const mxq_tensor* tensor, int32_t part, int6
 
 mxq_status mxq_tensor_set_data_list(mxq_tensor* tensor, int64_t count, const void* const* data, uint64_t bytes) {
     return with("mxq_tensor_set_data_list", tensor, [&](auto& t) {
-        require_plain(t, "call mxq_tensor_set_part_list");
+        refuse_quantized(t, "single data buffer", "call mxq_tensor_set_part_list");
         require_list(t, count, "mxq_tensor_set_data");
         Part& target = t.rowwise;
         target.codes = buffer_of(data, bytes, "data");
@@ -114,7 +102,7 @@ mxq_status mxq_tensor_set_data_list(mxq_tensor* tensor, int64_t count, const voi
 
 mxq_status mxq_tensor_get_data_list(const mxq_tensor* tensor, int64_t* count, const void* const** data, uint64_t* bytes) {
     return with("mxq_tensor_get_data_list", tensor, [&](auto& t) {
-        require_plain(t, "call mxq_tensor_get_part_list");
+        refuse_quantized(t, "single data buffer", "call mxq_tensor_get_part_list");
         const bool listed = t.rowwise.listed;
         put(count, listed ? t.experts : 0);
         put(data, bytes, listed ? t.rowwise.codes : Buffer{});

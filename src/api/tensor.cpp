@@ -46,11 +46,6 @@ void require_scaled(const mxq_tensor& tensor, const char* what) {
              what);
 }
 
-void refuse_quantized(const mxq_tensor& tensor, const char* what, const char* remedy) {
-    if (tensor.format->quantized())
-        fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, which has no %s; %s", tensor.format->name, what, remedy);
-}
-
 // Lists the scalings that a format takes, by the names and numbers of their constants.
 std::string scalings_text(const Format& format) {
     std::string text;
@@ -123,9 +118,7 @@ void set_data(mxq_tensor& tensor, const Buffer& data, bool is_const) {
 }
 
 void set_part(mxq_tensor& tensor, int32_t part, const Buffer& codes, const Buffer& scales, bool is_const) {
-    if (!tensor.format->quantized())
-        fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, which has no parts; use mxq_tensor_set_data", tensor.format->name);
-    require_part(part);
+    require_part_of(tensor, part, "use mxq_tensor_set_data");
     Part& target = tensor.part(part);
     target.declared = true;
     target.is_const = is_const;

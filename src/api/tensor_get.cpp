@@ -51,9 +51,7 @@ mxq_status mxq_tensor_get_row_stride(const mxq_tensor* tensor, int64_t* elements
 
 mxq_status mxq_tensor_get_data(const mxq_tensor* tensor, void** data, uint64_t* bytes, int32_t* is_const) {
     return with("mxq_tensor_get_data", tensor, [&](const mxq_tensor& t) {
-        if (t.format->quantized())
-            fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, which has no single data buffer; use mxq_tensor_get_part",
-                 t.format->name);
+        refuse_quantized(t, "single data buffer", "use mxq_tensor_get_part");
         put(data, bytes, t.rowwise.listed ? Buffer{} : t.rowwise.codes);
         put(is_const, t.rowwise.is_const);
     });
@@ -62,9 +60,7 @@ mxq_status mxq_tensor_get_data(const mxq_tensor* tensor, void** data, uint64_t* 
 mxq_status mxq_tensor_get_part(const mxq_tensor* tensor, int32_t part, int32_t* declared, void** codes, uint64_t* code_bytes,
                                void** scales, uint64_t* scale_bytes, int32_t* is_const) {
     return with("mxq_tensor_get_part", tensor, [&](const mxq_tensor& t) {
-        if (!t.format->quantized())
-            fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, which has no parts; use mxq_tensor_get_data", t.format->name);
-        require_part(part);
+        require_part_of(t, part, "use mxq_tensor_get_data");
         const Part& given = t.part(part);
         put(declared, given.declared);
         put(codes, code_bytes, given.listed ? Buffer{} : given.codes);

@@ -8,7 +8,6 @@
 namespace mxq {
 namespace {
 
-// Passes on the failure of a function of the interface.
 void require_ok(mxq_status status) {
     if (status != MXQ_STATUS_OK) throw Error(status, last_error());
 }

@@ -29,13 +29,11 @@ MXQ_HD uint8_t* address_in_list(const uint8_t* array, int64_t index) {
     return array ? reinterpret_cast<uint8_t* const*>(array)[index] : nullptr;  // NULL: there are no bytes
 }
 
-// Returns where a plain expert begins.
 MXQ_HD uint8_t* expert_data(const PlainMatrix& plain, int64_t index) {
     if (plain.addresses == Addresses::Listed) return address_in_list(static_cast<const uint8_t*>(plain.data), index);
     return static_cast<uint8_t*>(plain.data) + index * plain.rows * plain.row_stride * plain.element_bytes();
 }
 
-// Returns where an element of a plain expert is stored.
 MXQ_HD uint8_t* element_address(const PlainMatrix& plain, int64_t index, int64_t row, int64_t col) {
     return expert_data(plain, index) + (row * plain.row_stride + col) * plain.element_bytes();
 }

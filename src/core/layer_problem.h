@@ -1,4 +1,4 @@
-// Holds what kernels of the expert layer receive: routing, gathered rows and weighted sums.
+// Holds what kernels of the expert layer receive: routing, gathered rows, weighted sums and their gradients.
 #pragma once
 #include "core/problem.h"
 
@@ -57,5 +57,18 @@ struct CombineProblem {
     bool has_residual;
 };
 inline bool is_nothing(const CombineProblem& p) { return p.out.elements() == 0; }
+
+// The gradients of a CombineProblem: d_in[row of (t, j)] = weight[t, j] * d_out[t], and d_weights[t, j] the sum of the
+// products of d_out[t] and in[row of (t, j)].
+struct CombineBackwardProblem {
+    int64_t tokens;
+    int32_t choices;
+    const int32_t* choice_rows;
+    int64_t rows;  // that choices may have
+    ChoiceWeights weights;
+    PlainMatrix d_out, in, d_in, d_weights;
+    bool has_d_in, has_d_weights;  // `in` is there for the weights
+};
+inline bool is_nothing(const CombineBackwardProblem& p) { return p.tokens == 0; }
 
 }  // namespace mxq

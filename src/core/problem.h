@@ -170,7 +170,6 @@ struct QuantizeProblem {
     RowIndices by_index;              // of a plain source
 };
 
-// Returns whether a part of out gets the Hadamard transform.
 inline bool is_transformed(const QuantizeProblem& p) { return p.rowwise.transformed || p.columnwise.transformed; }
 
 // Returns whether a run would write nothing.

@@ -53,7 +53,6 @@ PlainArray view_of_numbers(int32_t format, const Buffer& buffer, int64_t count, 
     return {buffer.pointer, format};
 }
 
-// Sets which columns are gates and which are ups.
 void lay_out_gates(int32_t layout, int64_t cols, ActivatedMatrix& matrix) {
     const bool interleaved = layout >= MXQ_GATE_LAYOUT_INTERLEAVED_GATE_UP;
     const bool up_first = layout == MXQ_GATE_LAYOUT_UP_GATE || layout == MXQ_GATE_LAYOUT_INTERLEAVED_UP_GATE;
@@ -85,7 +84,6 @@ float* view_of_gradients(const Buffer& buffer, int64_t count, const char* name, 
     return static_cast<float*>(buffer.pointer);
 }
 
-// Adds the output of the call, and its options, to the problem.
 void add_output(const mxq_activate_options& options, const mxq_tensor& out, const char* verb, Buffers& buffers, Check check,
                 ActivateProblem& p) {
     p.quantizes = out.format->quantized();
@@ -98,7 +96,6 @@ void add_output(const mxq_activate_options& options, const mxq_tensor& out, cons
     }
 }
 
-// Refuses the options of backward alone.
 void refuse_gradients(const mxq_activate_options& options) {
     if (options.bias_gradient.pointer || options.row_weight_gradient.pointer)
         fail(MXQ_STATUS_INVALID_ARGUMENT,

@@ -9,14 +9,12 @@
 namespace mxq {
 namespace {
 
-// Returns an MN-major operand.
 GemmOperand read_across(GemmOperand stored) {
     std::swap(stored.lines, stored.length);
     stored.across = true;
     return stored;
 }
 
-// Returns the view of a plain operand by its rows.
 GemmOperand plain_rows(const mxq_tensor& t, const char* name, Buffers& buffers, RowIndices& by_index) {
     const PlainMatrix plain = indexed_view(t, name, buffers, by_index);
     GemmOperand operand{};
@@ -67,7 +65,6 @@ bool is_read_by_rows(const Transposes& transposed, const mxq_tensor& b) {
     return !transposed.a && !transposed.b && b.format->quantized() && b.rowwise.declared && !b.columnwise.declared;
 }
 
-// Returns the rowwise part of b as an MN-major operand.
 GemmOperand rows_of_weights(const mxq_tensor& b, Buffers& buffers, Check check) {
     if (b.rowwise.transformed)
         fail(MXQ_STATUS_INVALID_ARGUMENT,

@@ -282,7 +282,6 @@ void require_hadamard_alike(const mxq_tensor& in, const mxq_tensor& out, int32_t
 
 namespace {
 
-// Refuses a part that the call writes and that may only be read.
 void require_writable(const Part& given, int32_t part, const char* name) {
     if (given.is_const)
         fail(MXQ_STATUS_INVALID_ARGUMENT,

@@ -5,12 +5,10 @@
 #include "core/groups.h"
 #include "cpu/engine.h"
 #include "cpu/implementations.h"
-#include "cpu/quantize.h"
 
 namespace mxq::cpu {
 namespace {
 
-// Returns a group as a problem of its own.
 ActivateProblem problem_of_group(const ActivateProblem& problem, const GroupStart& start, int64_t rows) {
     ActivateProblem group = problem;
     group.quantize.source = group_of(problem.quantize.source, start, rows);

@@ -12,7 +12,6 @@ namespace {
 
 using Jobs = std::vector<Job<DequantizeProblem>>;
 
-// Appends the job of a problem without groups, or of one group.
 void add(Jobs& jobs, const DequantizeProblem& problem) { add_job(jobs, problem, grid_of(problem.out, problem.columnwise)); }
 
 // Returns a job for each group that has rows, or one job for all experts.
@@ -43,7 +42,8 @@ void run(const Context& context, const DequantizeProblem& problem, const Launch&
     require_decodable(problem.in, problem.grouped, "in");
     const Scratch scratch(engine.scratch());
     if (problem.grouped.set())
-        for (const auto& [one, grid, first] : jobs) clear_rows(one.out, one.out.rows, round_up(one.out.rows, one.out.group_unit));
+        for (const auto& [one, grid, first] : jobs)
+            clear_rows(one.out, one.out.rows, round_up(one.out.rows, one.out.group_unit));
     for_each_rectangle(engine.pool(), jobs, [&](const DequantizeProblem& one, const Rectangle& region, int worker) {
         engine.kernels().dequantize(one, region, stream, scratch.of(worker));
     });

@@ -84,7 +84,6 @@ void undo_rectangle(const DequantizeProblem& problem, const Rectangle& region, b
     finish_stores();
 }
 
-// Dequantizes a rectangle of any part.
 void dequantize_any_rectangle(const DequantizeProblem& problem, const Rectangle& region, bool stream, void* scratch) {
     (problem.in.transformed ? undo_rectangle : dequantize_rectangle)(problem, region, stream, scratch);
 }

@@ -146,7 +146,6 @@ struct NibblePiece {
     }
 
 private:
-    // Loads two bytes of each lane.
     MXQ_HD static Words both_halves(const uint8_t* unit, int piece) {
         const uint8_t* const from = unit + 2 * piece;
         return _mm256_blend_epi16(load_words(from), load_words(from + kUnit / 4 - 2), 0xAA);

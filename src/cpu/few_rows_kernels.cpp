@@ -313,7 +313,6 @@ private:
     ColumnBuffers buffers_;
 };
 
-// Implements FewRowsKernels::multiply.
 void multiply(const FewRowsPass& pass, const OperandLines& b, uint8_t* again) {
     if (const FewRowsKernels* const other = other_build(pass.products, b.part)) return other->multiply(pass, b, again);
     LinesOfB(pass, b).multiply(again);

@@ -322,12 +322,10 @@ private:
     float line_factor_[kPanelColumns];        // what sums are multiplied by
 };
 
-// Implements GemmKernels::multiply.
 void multiply(const GemmBlock& block, Way way) {
     if (block.row_count > 0 && block.column_count > 0) Multiplication(block, way).run();
 }
 
-// Implements GemmKernels::read.
 bool read(const OperandLines& line, int64_t k, int64_t depth, float* out) {
     const OperandReader reader(line.part);
     if (!line.part.across) return reader.read(line.first, k, depth, out);
@@ -337,7 +335,6 @@ bool read(const OperandLines& line, int64_t k, int64_t depth, float* out) {
     return extreme != 0;
 }
 
-// Implements GemmKernels::is_safe.
 bool is_safe(const OperandLines& line, int64_t k) {
     const QuantizedPart& part = line.part;
     const bool has_factors = part.scale_type == ScaleType::E8M0 || part.scale_type == ScaleType::F32;
@@ -381,7 +378,6 @@ void store_as(const float* sums, int64_t count, const Finish& finish, const void
     alone ? store_row(sums, count, d) : finish_row(sums, count, finish, bias, d);
 }
 
-// Implements GemmKernels::store.
 void store(const float* sums, int64_t count, const Finish& finish, const void* bias, void* d) {
     with_plain(finish.d_format, [&]<class T>(T) { store_as(sums, count, finish, bias, static_cast<T*>(d)); });
 }

@@ -26,4 +26,7 @@ extern const GatherImplementation gather_rows;        // gather_rows.cpp
 extern const CombineImplementation combine;           // combine.cpp
 extern const CombineBackwardImplementation combine_backward;  // combine_backward.cpp
 
+// Quantizes any source, for the verbs that do.
+void run_quantize(const Context& context, const QuantizeProblem& problem);
+
 }  // namespace mxq::cpu

@@ -42,7 +42,6 @@ inline Grid grid_of(const PlainMatrix& matrix, bool transposes) {
 constexpr int64_t kStreamBytes = 16 << 20;
 inline bool streams(const PlainMatrix& out) { return out.elements() * out.element_bytes() >= kStreamBytes; }
 
-// Clears rows [first, last) of a matrix.
 inline void clear_rows(const PlainMatrix& matrix, int64_t first, int64_t last) {
     for (int64_t row = first; row < last; row++)
         std::memset(element_address(matrix, 0, row, 0), 0, size_t(matrix.cols * matrix.element_bytes()));

@@ -9,7 +9,6 @@
 #include "cpu/engine.h"
 #include "cpu/given_numbers.h"
 #include "cpu/implementations.h"
-#include "cpu/quantize.h"
 #include "cpu/quantize_slices.h"
 #include "numerics/e8m0.h"
 #include "numerics/fp8_scale.h"
@@ -17,7 +16,6 @@
 namespace mxq::cpu {
 namespace {
 
-// Returns the bytes of the codes of all parts.
 int64_t code_bytes(const QuantizeProblem& problem) {
     const int64_t elements = problem.source.matrices * problem.source.rows * problem.source.cols;
     return elements * problem.format->bits / 8 * (problem.has_rowwise + problem.has_columnwise);

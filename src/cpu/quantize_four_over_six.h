@@ -118,7 +118,6 @@ bool estimate_errors(const Lines&, int64_t, const uint32_t*, const Nvfp4Global&,
 }
 #endif
 
-// Makes the candidates of every block from its maximum.
 void make_candidates(const uint32_t* maxima, const Nvfp4Global& global, Judged& judged) {
     for (int64_t i = 0; i < kJudged; i++) {
         const Nvfp4Candidates both = nvfp4_candidates(bits_float(maxima[i]), global);
@@ -223,7 +222,6 @@ struct ChoiceSteps {
     ChooseScales rows, columns;
 };
 
-// Returns the steps for errors of one kind.
 template <bool squared>
 ChoiceSteps choice_steps_of(bool square_tiles) {
     return {choose_for_rows<squared>, square_tiles ? choose_for_tiles<squared> : choose_for_columns<squared>};

@@ -3,19 +3,15 @@
 #include <vector>
 
 #include "core/context.h"
+#include "core/groups.h"
 #include "cpu/implementations.h"
 
 namespace mxq::cpu {
 namespace {
 
-int64_t read_id(const RouteProblem& problem, int64_t choice) {
-    return problem.id_type == MXQ_TYPE_INT32 ? static_cast<const int32_t*>(problem.ids)[choice]
-                                             : static_cast<const int64_t*>(problem.ids)[choice];
-}
-
 // Returns the expert of a choice among those of this rank, or -1 where it is dropped. Refuses ids out of range.
 int64_t local_expert(const RouteProblem& problem, int64_t choice) {
-    const int64_t id = read_id(problem, choice);
+    const int64_t id = read_integer(problem.ids, problem.id_type, choice);
     if (id < -1 || id >= problem.experts)
         fail(MXQ_STATUS_INVALID_ARGUMENT,
              "routing.ids[%lld] is %lld, expected 0 to %d, or -1 for a choice that is dropped; check the router's ids",
