@@ -257,6 +257,7 @@ bool decode_columns_to_bf16(const uint8_t (*codes)[kTile], int64_t rows, int64_t
 // ---- A rectangle -------------------------------------------------------------------------------------------------------
 
 struct DequantizeSteps {
+    int64_t bytes;  // the size of an output element
     // The steps by way of F16; NULL where the format has none.
     bool (*blocks_via_f16)(const uint8_t* codes, int64_t count, const float* factors, void* out);
     bool (*columns_via_f16)(const uint8_t (*codes)[kTile], int64_t rows, int64_t cols, const float* factors,
@@ -271,6 +272,7 @@ struct DequantizeSteps {
 template <class E, class T>
 DequantizeSteps steps_of(ScaleType scale) {
     DequantizeSteps steps{};
+    steps.bytes = sizeof(T);
 #if defined(__F16C__)
     if (scale == ScaleType::E8M0) steps.columns_via_f16 = decode_columns_via_f16<E, T>;
     if constexpr (E::bits == 8)
@@ -307,27 +309,31 @@ struct RectangleDequantizer {
         : problem(problem), in(problem.in), steps(steps_of(problem)), stream(stream) {}
 
     void store(int64_t matrix, int64_t row, int64_t col, int64_t count, const uint8_t* from) {
-        store_line(element_address(problem.out, matrix, row, col), from, count * problem.out.element_bytes(), stream);
+        store_line(element_address(problem.out, matrix, row, col), from, count * steps.bytes, stream);
     }
+    const uint8_t* codes(int64_t matrix, int64_t line, int64_t first) const { return line_of(in, matrix, line, first); }
 
     void rows(const Rectangle& region) {
         for (int64_t row = region.row; row < region.row + region.rows; row++)
             for (int64_t col = region.col; col < region.col + region.cols; col += kPatchCols) {
                 const int64_t count = least(kPatchCols, region.col + region.cols - col);
                 read_row(region.matrix, row, col, count);
-                store(region.matrix, row, col, count, out[0]);
+                store(region.matrix, row, col, count, long_row());
             }
     }
+
+    // Returns all of `out` as one row.
+    uint8_t* long_row() { return out[0]; }
 
     void read_row(int64_t matrix, int64_t row, int64_t col, int64_t count) {
         float sixteenths[kLineSixteens];
         load_sixteenths(in, matrix, row, col, count, sixteenths);
-        const uint8_t* from = line_of(in, matrix, row, col);
+        const uint8_t* from = codes(matrix, row, col);
         const int64_t whole = count / kMxBlock * kMxBlock;
-        const bool served = steps.blocks_via_f16 && steps.blocks_via_f16(from, whole, sixteenths, out[0]);
+        const bool served = steps.blocks_via_f16 && steps.blocks_via_f16(from, whole, sixteenths, long_row());
         const int64_t done = served ? whole : 0;
         steps.line(from + done * in.bits / 8, count - done, sixteenths + done / kSixteen, global_scale(in, matrix),
-                   out[0] + done * problem.out.element_bytes());
+                   long_row() + done * steps.bytes);
     }
 
     void columns(const Rectangle& region) {
@@ -344,7 +350,7 @@ struct RectangleDequantizer {
             read_columns(at.matrix, transposed + row, rows, at.cols, factors[row / kSixteen]);
             for (int64_t i = 0; i < rows; i++) {
                 if (row + i < kTile && at.col + kTile + row + i < problem.out.cols)
-                    prefetch(line_of(in, at.matrix, at.col + kTile + row + i, at.row), at.rows * in.bits / 8);
+                    prefetch(codes(at.matrix, at.col + kTile + row + i, at.row), at.rows * in.bits / 8);
                 store(at.matrix, at.row + row + i, at.col, at.cols, out[i]);
             }
         }
@@ -352,7 +358,7 @@ struct RectangleDequantizer {
 
     void load_tile(const Rectangle& at) {
         for (int64_t col = 0; col < at.cols; col++) {
-            steps.unpack(line_of(in, at.matrix, at.col + col, at.row), at.rows, tile[col]);
+            steps.unpack(codes(at.matrix, at.col + col, at.row), at.rows, tile[col]);
             float sixteenths[kLineSixteens];
             load_sixteenths(in, at.matrix, at.col + col, at.row, at.rows, sixteenths);
             for (int64_t i = 0; i * kSixteen < at.rows; i++) factors[i][col] = sixteenths[i];
