@@ -3,7 +3,7 @@
 #include "api/guard.h"
 #include "core/environment.h"
 #include "core/options.h"
-#include "cpu/backend.h"
+#include "cpu/engine.h"
 #include "cuda/backend.h"
 #include "dispatch/choice.h"
 #include "dispatch/forced.h"
@@ -14,7 +14,9 @@ mxq_status mxq_context_options_create(mxq_context_options** out) {
     return guard_create("mxq_context_options_create", out, [] { return new mxq_context_options_s; });
 }
 
-void mxq_context_options_destroy(mxq_context_options* options) { destroy("mxq_context_options_destroy", options, "options"); }
+void mxq_context_options_destroy(mxq_context_options* options) {
+    destroy("mxq_context_options_destroy", options, "options");
+}
 
 namespace {
 
@@ -28,39 +30,35 @@ void require_one_pool(bool own_threads, mxq_parallel_for parallel_for) {
 }  // namespace
 
 mxq_status mxq_context_options_set_threads(mxq_context_options* options, int32_t threads) {
-    return guard("mxq_context_options_set_threads", [&] {
+    return with("mxq_context_options_set_threads", options, [&](auto& o) {
         constexpr int32_t most = 1024;
-        require_handle(options, "options");
         if (threads < 0 || threads > most)
             fail(MXQ_STATUS_INVALID_ARGUMENT, "threads is %d, expected 0 (one per core) to %d", threads, most);
-        options->threads = threads;
+        o.threads = threads;
     });
 }
 
 mxq_status mxq_context_options_set_own_threads(mxq_context_options* options, int32_t own) {
-    return guard("mxq_context_options_set_own_threads", [&] {
-        require_handle(options, "options");
+    return with("mxq_context_options_set_own_threads", options, [&](auto& o) {
         require_flag(own, "own");
-        require_one_pool(own == 1, options->parallel_for);
-        options->own_threads = own;
+        require_one_pool(own == 1, o.parallel_for);
+        o.own_threads = own;
     });
 }
 
 mxq_status mxq_context_options_set_parallel_for(mxq_context_options* options, mxq_parallel_for parallel_for, void* user) {
-    return guard("mxq_context_options_set_parallel_for", [&] {
-        require_handle(options, "options");
+    return with("mxq_context_options_set_parallel_for", options, [&](auto& o) {
         if (user && !parallel_for)
             fail(MXQ_STATUS_INVALID_ARGUMENT,
                  "user is set but parallel_for is NULL, expected both, or NULL with NULL to clear");
-        require_one_pool(options->own_threads, parallel_for);
-        options->parallel_for = parallel_for;
-        options->user = user;
+        require_one_pool(o.own_threads, parallel_for);
+        o.parallel_for = parallel_for;
+        o.user = user;
     });
 }
 
 mxq_status mxq_context_options_set_cublaslt_path(mxq_context_options* options, const char* path) {
-    return guard("mxq_context_options_set_cublaslt_path",
-                 [&] { require_handle(options, "options").cublaslt_path = path ? path : ""; });
+    return with("mxq_context_options_set_cublaslt_path", options, [&](auto& o) { o.cublaslt_path = path ? path : ""; });
 }
 
 mxq_status mxq_context_create(int32_t device_type, int32_t ordinal, const mxq_context_options* options, mxq_context** out) {
@@ -80,8 +78,7 @@ mxq_status mxq_context_create(int32_t device_type, int32_t ordinal, const mxq_co
             cpu::open(*context, wanted);
         else
             cuda::open(*context, ordinal, wanted.cublaslt_path, load_implementations);
-        if (context->cublaslt.empty())
-            context->cublaslt = is_cpu ? "not used by the CPU backend" : "not used by this build";
+        if (context->cublaslt.empty()) context->cublaslt = is_cpu ? "not used by the CPU backend" : "not used by this build";
         return context.release();
     });
 }

@@ -11,16 +11,6 @@ using namespace mxq;
 
 namespace {
 
-template <class Problem>
-bool writes_nothing(const Problem& problem) {
-    if constexpr (requires { is_nothing(problem); })
-        return is_nothing(problem);
-    else
-        return false;
-}
-bool writes_nothing(const GemmProblem& p) { return p.d.matrices * p.d.rows * p.d.cols == 0; }
-bool writes_nothing(const CombineProblem& p) { return p.out.rows * p.out.cols == 0; }
-
 RoutedProductProblem first_routed(const Context& context, const Layer& l, Check check) {
     return validate_routed_product(context, &l.first_product, &l.activation, &l.routing,
                                    {&l.rows, &l.gate_up, &l.hidden, &l.activated}, check);
@@ -147,7 +137,7 @@ uint64_t workspace_bytes_of(const Context& context, const Layer& layer, const mx
 template <class Problem>
 void require_weights(const Context&, const Problem&) {}
 void require_weights(const Context& context, const GemmProblem& p) {
-    if (context.is_cpu() && !writes_nothing(p)) cpu::require_decodable(p.b, {}, "b");
+    if (context.is_cpu() && !is_nothing(p)) cpu::require_decodable(p.b, {}, "b");
 }
 
 // Refuses missing and overlapping buffers and wrong numbers of all steps, before the first writes anything.
@@ -162,8 +152,8 @@ void run_steps(const Context& context, const Layer& layer, const Fused& fused, c
     for_each_step(context, layer, fused, [&](const auto& verb, const char* what, const Tensors& tensors, const auto& validate) {
         name_step(verb.name, what, [&] {
             const auto problem = validate(Check::Execute);
-            run_verb(verb, {context, "", tensors, follows}, problem, writes_nothing(problem), workspace, stream);
-            follows |= !writes_nothing(problem);
+            run_verb(verb, {context, "", tensors, follows}, problem, workspace, stream);
+            follows |= !is_nothing(problem);
         });
     });
 }

@@ -1,5 +1,5 @@
 // The options of the expert layer: their setters and getters.
-#include "core/layer_options.h"
+#include "core/options.h"
 
 #include "api/guard.h"
 #include "api/put.h"
@@ -25,19 +25,9 @@ void require_row_format(int32_t format, int32_t scaling) {
              scaling, found->name);
 }
 
-BiasOption bias_of(int32_t format, const void* bias, uint64_t bytes) {
-    if (format == 0 && !bias && bytes == 0) return {};
-    require_plain_format(format, "format");
-    return {format, buffer_of(bias, bytes, "bias")};
-}
-
-mxq_status put_bias(const char* function, const mxq_expert_layer_options* options,
-                    BiasOption mxq_expert_layer_options_s::*which, int32_t* format, const void** bias, uint64_t* bytes) {
-    return guard(function, [&] {
-        const BiasOption& found = require_handle(options, "options").*which;
-        put(format, found.format);
-        put(bias, bytes, found.values);
-    });
+void put_bias(const BiasOption& found, int32_t* format, const void** bias, uint64_t* bytes) {
+    put(format, found.format);
+    put(bias, bytes, found.values);
 }
 
 }  // namespace
@@ -52,8 +42,7 @@ void mxq_expert_layer_options_destroy(mxq_expert_layer_options* options) {
 
 mxq_status mxq_expert_layer_options_set_activate_options(mxq_expert_layer_options* options,
                                                          const mxq_activate_options* activate) {
-    return guard("mxq_expert_layer_options_set_activate_options", [&] {
-        require_handle(options, "options");
+    return with("mxq_expert_layer_options_set_activate_options", options, [&](auto& o) {
         mxq_activate_options_s copy;
         if (activate) copy = require_handle(activate, "activate");
         if (copy.row_weight_format != 0)
@@ -63,23 +52,21 @@ mxq_status mxq_expert_layer_options_set_activate_options(mxq_expert_layer_option
         if (!copy.implementation.empty())
             fail(MXQ_STATUS_INVALID_ARGUMENT, "activate asks for the implementation %s, expected none; set MXQ_IMPL instead",
                  copy.implementation.c_str());
-        options->activate = copy;
+        o.activate = copy;
     });
 }
 
 mxq_status mxq_expert_layer_options_set_row_format(mxq_expert_layer_options* options, int32_t format, int32_t scaling) {
-    return guard("mxq_expert_layer_options_set_row_format", [&] {
-        require_handle(options, "options");
+    return with("mxq_expert_layer_options_set_row_format", options, [&](auto& o) {
         require_row_format(format, scaling);
-        options->row_format = format;
-        options->row_scaling = scaling;
+        o.row_format = format;
+        o.row_scaling = scaling;
     });
 }
 
 mxq_status mxq_expert_layer_options_set_quantize_options(mxq_expert_layer_options* options,
                                                          const mxq_quantize_options* quantize) {
-    return guard("mxq_expert_layer_options_set_quantize_options", [&] {
-        require_handle(options, "options");
+    return with("mxq_expert_layer_options_set_quantize_options", options, [&](auto& o) {
         mxq_quantize_options_s copy;
         if (quantize) copy = require_handle(quantize, "quantize");
         if (!copy.compute_amax)
@@ -91,123 +78,104 @@ mxq_status mxq_expert_layer_options_set_quantize_options(mxq_expert_layer_option
         if (!copy.implementation.empty())
             fail(MXQ_STATUS_INVALID_ARGUMENT, "quantize asks for the implementation %s, expected none; set MXQ_IMPL instead",
                  copy.implementation.c_str());
-        options->quantize = copy;
+        o.quantize = copy;
     });
 }
 
 mxq_status mxq_expert_layer_options_set_inner_format(mxq_expert_layer_options* options, int32_t format) {
-    return guard("mxq_expert_layer_options_set_inner_format", [&] {
-        require_handle(options, "options");
+    return with("mxq_expert_layer_options_set_inner_format", options, [&](auto& o) {
         require_plain_format(format, "format");
-        options->inner_format = format;
+        o.inner_format = format;
     });
 }
 
 mxq_status mxq_expert_layer_options_set_gate_up_bias(mxq_expert_layer_options* options, int32_t format, const void* bias,
                                                      uint64_t bytes) {
-    return guard("mxq_expert_layer_options_set_gate_up_bias", [&] {
-        require_handle(options, "options");
-        options->gate_up_bias = bias_of(format, bias, bytes);
-    });
+    return with("mxq_expert_layer_options_set_gate_up_bias", options,
+                [&](auto& o) { take_numbers(format, bias, bytes, "bias", o.gate_up_bias.format, o.gate_up_bias.values); });
 }
 
 mxq_status mxq_expert_layer_options_set_down_bias(mxq_expert_layer_options* options, int32_t format, const void* bias,
                                                   uint64_t bytes) {
-    return guard("mxq_expert_layer_options_set_down_bias", [&] {
-        require_handle(options, "options");
-        options->down_bias = bias_of(format, bias, bytes);
-    });
+    return with("mxq_expert_layer_options_set_down_bias", options,
+                [&](auto& o) { take_numbers(format, bias, bytes, "bias", o.down_bias.format, o.down_bias.values); });
 }
 
 mxq_status mxq_expert_layer_options_set_residual(mxq_expert_layer_options* options, const mxq_tensor* residual) {
-    return guard("mxq_expert_layer_options_set_residual", [&] {
-        require_handle(options, "options");
-        options->residual = residual ? require_handle(residual, "residual") : mxq_tensor_s{};
-        options->has_residual = residual != nullptr;
+    return with("mxq_expert_layer_options_set_residual", options, [&](auto& o) {
+        o.residual = residual ? require_handle(residual, "residual") : mxq_tensor_s{};
+        o.has_residual = residual != nullptr;
     });
 }
 
 mxq_status mxq_expert_layer_options_set_weights_first(mxq_expert_layer_options* options, int32_t first) {
-    return guard("mxq_expert_layer_options_set_weights_first", [&] {
-        require_handle(options, "options");
-        require_flag(first, "first");
-        options->weights_first = first == 1;
-    });
+    return set_flag("mxq_expert_layer_options_set_weights_first", options, "first", first,
+                    &mxq_expert_layer_options_s::weights_first);
 }
 
 mxq_status mxq_expert_layer_options_set_exact_products(mxq_expert_layer_options* options, int32_t exact) {
-    return guard("mxq_expert_layer_options_set_exact_products", [&] {
-        require_handle(options, "options");
-        require_flag(exact, "exact");
-        options->exact_products = exact == 1;
-    });
+    return set_flag("mxq_expert_layer_options_set_exact_products", options, "exact", exact,
+                    &mxq_expert_layer_options_s::exact_products);
 }
 
 mxq_status mxq_expert_layer_options_set_row_invariant(mxq_expert_layer_options* options, int32_t row_invariant) {
-    return guard("mxq_expert_layer_options_set_row_invariant", [&] {
-        require_handle(options, "options");
-        require_flag(row_invariant, "row_invariant");
-        options->row_invariant = row_invariant == 1;
-    });
+    return set_flag("mxq_expert_layer_options_set_row_invariant", options, "row_invariant", row_invariant,
+                    &mxq_expert_layer_options_s::row_invariant);
 }
 
 mxq_status mxq_expert_layer_options_get_activate_options(const mxq_expert_layer_options* options,
                                                          mxq_activate_options* activate) {
-    return guard("mxq_expert_layer_options_get_activate_options",
-                 [&] { require_handle(activate, "activate") = require_handle(options, "options").activate; });
+    return with("mxq_expert_layer_options_get_activate_options", options,
+                [&](auto& o) { require_handle(activate, "activate") = o.activate; });
 }
 
 mxq_status mxq_expert_layer_options_get_row_format(const mxq_expert_layer_options* options, int32_t* format,
                                                    int32_t* scaling) {
-    return guard("mxq_expert_layer_options_get_row_format", [&] {
-        put(format, require_handle(options, "options").row_format);
-        put(scaling, options->row_scaling);
+    return with("mxq_expert_layer_options_get_row_format", options, [&](auto& o) {
+        put(format, o.row_format);
+        put(scaling, o.row_scaling);
     });
 }
 
 mxq_status mxq_expert_layer_options_get_quantize_options(const mxq_expert_layer_options* options,
                                                          mxq_quantize_options* quantize) {
-    return guard("mxq_expert_layer_options_get_quantize_options",
-                 [&] { require_handle(quantize, "quantize") = require_handle(options, "options").quantize; });
+    return with("mxq_expert_layer_options_get_quantize_options", options,
+                [&](auto& o) { require_handle(quantize, "quantize") = o.quantize; });
 }
 
 mxq_status mxq_expert_layer_options_get_inner_format(const mxq_expert_layer_options* options, int32_t* format) {
-    return guard("mxq_expert_layer_options_get_inner_format",
-                 [&] { put(format, require_handle(options, "options").inner_format); });
+    return with("mxq_expert_layer_options_get_inner_format", options, [&](auto& o) { put(format, o.inner_format); });
 }
 
 mxq_status mxq_expert_layer_options_get_gate_up_bias(const mxq_expert_layer_options* options, int32_t* format,
                                                      const void** bias, uint64_t* bytes) {
-    return put_bias("mxq_expert_layer_options_get_gate_up_bias", options, &mxq_expert_layer_options_s::gate_up_bias, format,
-                    bias, bytes);
+    return with("mxq_expert_layer_options_get_gate_up_bias", options,
+                [&](auto& o) { put_bias(o.gate_up_bias, format, bias, bytes); });
 }
 
 mxq_status mxq_expert_layer_options_get_down_bias(const mxq_expert_layer_options* options, int32_t* format,
                                                   const void** bias, uint64_t* bytes) {
-    return put_bias("mxq_expert_layer_options_get_down_bias", options, &mxq_expert_layer_options_s::down_bias, format, bias,
-                    bytes);
+    return with("mxq_expert_layer_options_get_down_bias", options,
+                [&](auto& o) { put_bias(o.down_bias, format, bias, bytes); });
 }
 
 mxq_status mxq_expert_layer_options_get_residual(const mxq_expert_layer_options* options, int32_t* has_residual,
                                                  mxq_tensor* residual) {
-    return guard("mxq_expert_layer_options_get_residual", [&] {
-        require_handle(options, "options");
-        put(has_residual, options->has_residual);
-        if (options->has_residual && residual) require_handle(residual, "residual") = options->residual;
+    return with("mxq_expert_layer_options_get_residual", options, [&](auto& o) {
+        put(has_residual, o.has_residual);
+        if (o.has_residual && residual) require_handle(residual, "residual") = o.residual;
     });
 }
 
 mxq_status mxq_expert_layer_options_get_weights_first(const mxq_expert_layer_options* options, int32_t* first) {
-    return guard("mxq_expert_layer_options_get_weights_first",
-                 [&] { put(first, require_handle(options, "options").weights_first); });
+    return with("mxq_expert_layer_options_get_weights_first", options, [&](auto& o) { put(first, o.weights_first); });
 }
 
 mxq_status mxq_expert_layer_options_get_exact_products(const mxq_expert_layer_options* options, int32_t* exact) {
-    return guard("mxq_expert_layer_options_get_exact_products",
-                 [&] { put(exact, require_handle(options, "options").exact_products); });
+    return with("mxq_expert_layer_options_get_exact_products", options, [&](auto& o) { put(exact, o.exact_products); });
 }
 
 mxq_status mxq_expert_layer_options_get_row_invariant(const mxq_expert_layer_options* options, int32_t* row_invariant) {
-    return guard("mxq_expert_layer_options_get_row_invariant",
-                 [&] { put(row_invariant, require_handle(options, "options").row_invariant); });
+    return with("mxq_expert_layer_options_get_row_invariant", options,
+                [&](auto& o) { put(row_invariant, o.row_invariant); });
 }

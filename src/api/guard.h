@@ -4,10 +4,13 @@
 #pragma once
 #include <cerrno>
 #include <new>
+#include <type_traits>
 
 #include "core/error.h"
 #include "core/float_environment.h"
 #include "core/handle.h"
+#include "core/routing.h"
+#include "core/tensor.h"
 
 namespace mxq {
 
@@ -79,11 +82,56 @@ inline void require_part(int32_t part) {
         fail(MXQ_STATUS_INVALID_ARGUMENT, "part is %d, expected MXQ_PART_ROWWISE (1) or MXQ_PART_COLUMNWISE (2)", part);
 }
 
+// Refuses a plain tensor and an unknown part.
+inline void require_part_of(const mxq_tensor_s& tensor, int32_t part, const char* remedy) {
+    if (!tensor.format->quantized())
+        fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, which has no parts; %s", tensor.format->name, remedy);
+    require_part(part);
+}
+
+inline void refuse_quantized(const mxq_tensor_s& tensor, const char* what, const char* remedy) {
+    if (tensor.format->quantized())
+        fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, which has no %s; %s", tensor.format->name, what, remedy);
+}
+
 template <class T>
 T& require_handle(T* handle, const char* name) {
     if (!handle) fail(MXQ_STATUS_INVALID_ARGUMENT, "%s is NULL, expected a handle from its create function", name);
     require_alive(handle, name);
     return *handle;
+}
+
+// What setters and getters call the handle that they are given.
+template <class T>
+constexpr const char* kArgument = "options";
+template <>
+inline constexpr const char* kArgument<mxq_tensor_s> = "tensor";
+template <>
+inline constexpr const char* kArgument<mxq_routing_s> = "routing";
+
+// Calls use(*handle) inside of a guard.
+template <class T, class Use>
+mxq_status with(const char* function, T* handle, const Use& use) noexcept {
+    return guard(function, [&] { use(require_handle(handle, kArgument<std::remove_const_t<T>>)); });
+}
+
+// Changes what a handle points to, unless the change throws.
+template <class T, class Change>
+mxq_status change(const char* function, T* handle, const Change& apply) noexcept {
+    return with(function, handle, [&](T& target) {
+        T changed = target;
+        apply(changed);
+        target = changed;
+    });
+}
+
+// Sets an option that is 0 or 1.
+template <class T>
+mxq_status set_flag(const char* function, T* options, const char* name, int32_t value, bool T::*flag) noexcept {
+    return with(function, options, [&](T& o) {
+        require_flag(value, name);
+        o.*flag = value == 1;
+    });
 }
 
 }  // namespace mxq

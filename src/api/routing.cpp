@@ -71,12 +71,6 @@ Buffer computed_array(const char* name, const void* array, uint64_t bytes, uint6
     return {const_cast<void*>(array), array ? bytes : 0};
 }
 
-// Calls read(routing) inside of a guard.
-template <class Read>
-mxq_status get(const char* function, const mxq_routing* routing, const Read& read) {
-    return guard(function, [&] { read(require_handle(routing, "routing")); });
-}
-
 }  // namespace
 
 mxq_status mxq_routing_create(int64_t tokens, int32_t choices, int32_t experts, mxq_routing** out) {
@@ -86,89 +80,82 @@ mxq_status mxq_routing_create(int64_t tokens, int32_t choices, int32_t experts, 
 void mxq_routing_destroy(mxq_routing* routing) { destroy("mxq_routing_destroy", routing, "routing"); }
 
 mxq_status mxq_routing_set_ids(mxq_routing* routing, const void* ids, uint64_t bytes, int32_t type) {
-    return guard("mxq_routing_set_ids", [&] {
-        const int64_t rows = require_handle(routing, "routing").rows();
+    return with("mxq_routing_set_ids", routing, [&](auto& r) {
         if (ids && type != MXQ_TYPE_INT32 && type != MXQ_TYPE_INT64)
             fail(MXQ_STATUS_INVALID_ARGUMENT, "type is %d, expected MXQ_TYPE_INT32 (1) or MXQ_TYPE_INT64 (2)", type);
-        require_exact("ids", ids, bytes, uint64_t(rows) * (type == MXQ_TYPE_INT32 ? 4 : 8));
-        routing->ids = buffer_of(ids, bytes, "ids");
-        routing->id_type = ids ? type : 0;
+        require_exact("ids", ids, bytes, uint64_t(r.rows()) * (type == MXQ_TYPE_INT32 ? 4 : 8));
+        r.ids = buffer_of(ids, bytes, "ids");
+        r.id_type = ids ? type : 0;
     });
 }
 
 mxq_status mxq_routing_set_weights(mxq_routing* routing, int32_t format, const void* weights, uint64_t bytes) {
-    return guard("mxq_routing_set_weights", [&] {
-        const int64_t rows = require_handle(routing, "routing").rows();
+    return with("mxq_routing_set_weights", routing, [&](auto& r) {
         const bool none = format == 0 && !weights;
         if (!none && format != MXQ_FORMAT_F32 && format != MXQ_FORMAT_BF16)
             fail(MXQ_STATUS_INVALID_ARGUMENT,
                  "format is %d, expected MXQ_FORMAT_F32 (1) or MXQ_FORMAT_BF16 (3), or 0 with NULL for no weights", format);
-        require_exact("weights", weights, bytes, uint64_t(rows) * (format == MXQ_FORMAT_F32 ? 4 : 2));
-        routing->weights = buffer_of(weights, bytes, "weights");
-        routing->weight_format = format;
+        require_exact("weights", weights, bytes, uint64_t(r.rows()) * (format == MXQ_FORMAT_F32 ? 4 : 2));
+        r.weights = buffer_of(weights, bytes, "weights");
+        r.weight_format = format;
     });
 }
 
 mxq_status mxq_routing_set_local_experts(mxq_routing* routing, int32_t first, int32_t count) {
-    return guard("mxq_routing_set_local_experts", [&] {
-        const int32_t experts = require_handle(routing, "routing").experts;
+    return with("mxq_routing_set_local_experts", routing, [&](auto& r) {
         const bool all = first == 0 && count == 0;
-        if (!all && (first < 0 || count < 1 || first > experts - count))
+        if (!all && (first < 0 || count < 1 || first > r.experts - count))
             fail(MXQ_STATUS_INVALID_ARGUMENT,
-                 "first is %d and count %d, expected 1 or more of %d experts, or 0 and 0 for all", first, count, experts);
-        mxq_routing_s local = *routing;
+                 "first is %d and count %d, expected 1 or more of %d experts, or 0 and 0 for all", first, count, r.experts);
+        mxq_routing_s local = r;
         local.first = first;
         local.count = count;
         require_arrays_fit(local);
-        routing->first = first;
-        routing->count = count;
+        r = local;
     });
 }
 
 mxq_status mxq_routing_set_memory(mxq_routing* routing, void* memory, uint64_t bytes) {
-    return guard("mxq_routing_set_memory", [&] {
-        require_memory(require_handle(routing, "routing"), memory, bytes);
-        routing->memory = buffer_of(memory, bytes, "memory");
-        routing->is_computed = false;
-        routing->computed = {};
+    return with("mxq_routing_set_memory", routing, [&](auto& r) {
+        require_memory(r, memory, bytes);
+        r.memory = buffer_of(memory, bytes, "memory");
+        r.is_computed = false;
+        r.computed = {};
     });
 }
 
 mxq_status mxq_routing_required_bytes(const mxq_routing* routing, uint64_t* bytes) {
-    return guard("mxq_routing_required_bytes", [&] {
-        require_handle(routing, "routing");
+    return with("mxq_routing_required_bytes", routing, [&](auto& r) {
         require_output(bytes, "bytes");
-        *bytes = routing->required_bytes();
+        *bytes = r.required_bytes();
     });
 }
 
 mxq_status mxq_routing_set_dropped(mxq_routing* routing, int32_t* dropped, uint64_t bytes) {
-    return guard("mxq_routing_set_dropped", [&] {
-        require_handle(routing, "routing");
+    return with("mxq_routing_set_dropped", routing, [&](auto& r) {
         require_exact("dropped", dropped, bytes, sizeof(int32_t));
-        routing->dropped = buffer_of(dropped, bytes, "dropped");
+        r.dropped = buffer_of(dropped, bytes, "dropped");
     });
 }
 
 mxq_status mxq_routing_set_computed(mxq_routing* routing, const int32_t* ends, uint64_t end_bytes, const int32_t* row_tokens,
                                     uint64_t row_token_bytes, const int32_t* choice_rows, uint64_t choice_row_bytes,
                                     const float* row_weights, uint64_t row_weight_bytes) {
-    return guard("mxq_routing_set_computed", [&] {
-        const mxq_routing_s& shape = require_handle(routing, "routing");
+    return with("mxq_routing_set_computed", routing, [&](auto& r) {
         const bool given = ends || row_tokens || choice_rows || row_weights;
         RoutingArrays arrays;
-        arrays.ends = computed_array("ends", ends, end_bytes, shape.end_bytes(), !given);
-        arrays.row_tokens = computed_array("row_tokens", row_tokens, row_token_bytes, shape.row_bytes(), !given);
-        arrays.choice_rows = computed_array("choice_rows", choice_rows, choice_row_bytes, shape.row_bytes(), !given);
-        arrays.row_weights = computed_array("row_weights", row_weights, row_weight_bytes, shape.row_bytes(), true);
-        routing->is_computed = given;
-        routing->computed = arrays;
-        if (given) routing->memory = {};
+        arrays.ends = computed_array("ends", ends, end_bytes, r.end_bytes(), !given);
+        arrays.row_tokens = computed_array("row_tokens", row_tokens, row_token_bytes, r.row_bytes(), !given);
+        arrays.choice_rows = computed_array("choice_rows", choice_rows, choice_row_bytes, r.row_bytes(), !given);
+        arrays.row_weights = computed_array("row_weights", row_weights, row_weight_bytes, r.row_bytes(), true);
+        r.is_computed = given;
+        r.computed = arrays;
+        if (given) r.memory = {};
     });
 }
 
 mxq_status mxq_routing_get_shape(const mxq_routing* routing, int64_t* tokens, int32_t* choices, int32_t* experts) {
-    return get("mxq_routing_get_shape", routing, [&](const mxq_routing_s& r) {
+    return with("mxq_routing_get_shape", routing, [&](auto& r) {
         put(tokens, r.tokens);
         put(choices, r.choices);
         put(experts, r.experts);
@@ -176,49 +163,46 @@ mxq_status mxq_routing_get_shape(const mxq_routing* routing, int64_t* tokens, in
 }
 
 mxq_status mxq_routing_get_ids(const mxq_routing* routing, const void** ids, uint64_t* bytes, int32_t* type) {
-    return get("mxq_routing_get_ids", routing, [&](const mxq_routing_s& r) {
+    return with("mxq_routing_get_ids", routing, [&](auto& r) {
         put(ids, bytes, r.ids);
         put(type, r.id_type);
     });
 }
 
 mxq_status mxq_routing_get_weights(const mxq_routing* routing, int32_t* format, const void** weights, uint64_t* bytes) {
-    return get("mxq_routing_get_weights", routing, [&](const mxq_routing_s& r) {
+    return with("mxq_routing_get_weights", routing, [&](auto& r) {
         put(format, r.weight_format);
         put(weights, bytes, r.weights);
     });
 }
 
 mxq_status mxq_routing_get_local_experts(const mxq_routing* routing, int32_t* first, int32_t* count) {
-    return get("mxq_routing_get_local_experts", routing, [&](const mxq_routing_s& r) {
+    return with("mxq_routing_get_local_experts", routing, [&](auto& r) {
         put(first, r.first);
         put(count, r.count);
     });
 }
 
 mxq_status mxq_routing_get_memory(const mxq_routing* routing, void** memory, uint64_t* bytes) {
-    return get("mxq_routing_get_memory", routing, [&](const mxq_routing_s& r) { put(memory, bytes, r.memory); });
+    return with("mxq_routing_get_memory", routing, [&](auto& r) { put(memory, bytes, r.memory); });
 }
 
 mxq_status mxq_routing_get_dropped(const mxq_routing* routing, int32_t** dropped, uint64_t* bytes) {
-    return get("mxq_routing_get_dropped", routing, [&](const mxq_routing_s& r) { put(dropped, bytes, r.dropped); });
+    return with("mxq_routing_get_dropped", routing, [&](auto& r) { put(dropped, bytes, r.dropped); });
 }
 
 mxq_status mxq_routing_get_ends(const mxq_routing* routing, const int32_t** ends, uint64_t* bytes) {
-    return get("mxq_routing_get_ends", routing, [&](const mxq_routing_s& r) { put(ends, bytes, r.arrays().ends); });
+    return with("mxq_routing_get_ends", routing, [&](auto& r) { put(ends, bytes, r.arrays().ends); });
 }
 
 mxq_status mxq_routing_get_row_tokens(const mxq_routing* routing, const int32_t** tokens, uint64_t* bytes) {
-    return get("mxq_routing_get_row_tokens", routing,
-               [&](const mxq_routing_s& r) { put(tokens, bytes, r.arrays().row_tokens); });
+    return with("mxq_routing_get_row_tokens", routing, [&](auto& r) { put(tokens, bytes, r.arrays().row_tokens); });
 }
 
 mxq_status mxq_routing_get_choice_rows(const mxq_routing* routing, const int32_t** rows, uint64_t* bytes) {
-    return get("mxq_routing_get_choice_rows", routing,
-               [&](const mxq_routing_s& r) { put(rows, bytes, r.arrays().choice_rows); });
+    return with("mxq_routing_get_choice_rows", routing, [&](auto& r) { put(rows, bytes, r.arrays().choice_rows); });
 }
 
 mxq_status mxq_routing_get_row_weights(const mxq_routing* routing, const float** weights, uint64_t* bytes) {
-    return get("mxq_routing_get_row_weights", routing,
-               [&](const mxq_routing_s& r) { put(weights, bytes, r.arrays().row_weights); });
+    return with("mxq_routing_get_row_weights", routing, [&](auto& r) { put(weights, bytes, r.arrays().row_weights); });
 }

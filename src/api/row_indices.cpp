@@ -11,15 +11,13 @@ using namespace mxq;
 namespace {
 
 // Requires a plain matrix, whose rows may be given by index.
-mxq_tensor_s& require_plain_matrix(mxq_tensor* tensor) {
-    require_handle(tensor, "tensor");
-    if (tensor->format->quantized())
+void require_plain_matrix(const mxq_tensor_s& tensor) {
+    if (tensor.format->quantized())
         fail(MXQ_STATUS_INVALID_ARGUMENT,
              "tensor is %s, expected f32, f16 or bf16, whose rows may be given by index; gather rows before they are "
              "quantized",
-             tensor->format->name);
-    if (tensor->is_3d) fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor has 3 dimensions, expected 2; call mxq_tensor_create_2d");
-    return *tensor;
+             tensor.format->name);
+    if (tensor.is_3d) fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor has 3 dimensions, expected 2; call mxq_tensor_create_2d");
 }
 
 RowIndices indices_of(const mxq_tensor_s& tensor, const void* indices, uint64_t bytes, int32_t type, int64_t source_rows) {
@@ -45,12 +43,8 @@ const mxq_routing_s& require_rows_of(const mxq_tensor_s& tensor, const mxq_routi
     return *routing;
 }
 
-Groups groups_of(const mxq_tensor_s& tensor, const mxq_routing_s& routing) {
-    return {routing.arrays().ends.pointer, MXQ_TYPE_INT32, routing.local_experts(), true, tensor.groups.cover_rows};
-}
-
-void set_groups(mxq_tensor_s& tensor, const Groups& groups) {
-    tensor.groups = groups;
+void set_groups(mxq_tensor_s& tensor, const mxq_routing_s& routing) {
+    tensor.groups = {routing.arrays().ends.pointer, MXQ_TYPE_INT32, routing.local_experts(), true, tensor.groups.cover_rows};
     tensor.host_ends = nullptr;  // they belong to the groups that were set before
 }
 
@@ -58,8 +52,8 @@ void set_groups(mxq_tensor_s& tensor, const Groups& groups) {
 
 mxq_status mxq_tensor_set_row_indices(mxq_tensor* tensor, const void* indices, uint64_t bytes, int32_t type,
                                       int64_t source_rows) {
-    return guard("mxq_tensor_set_row_indices", [&] {
-        mxq_tensor_s& t = require_plain_matrix(tensor);
+    return with("mxq_tensor_set_row_indices", tensor, [&](auto& t) {
+        require_plain_matrix(t);
         const bool clears = !indices && bytes == 0 && type == 0 && source_rows == 0;
         t.row_indices = clears ? RowIndices{} : indices_of(t, indices, bytes, type, source_rows);
     });
@@ -67,8 +61,7 @@ mxq_status mxq_tensor_set_row_indices(mxq_tensor* tensor, const void* indices, u
 
 mxq_status mxq_tensor_get_row_indices(const mxq_tensor* tensor, const void** indices, uint64_t* bytes, int32_t* type,
                                       int64_t* source_rows) {
-    return guard("mxq_tensor_get_row_indices", [&] {
-        const mxq_tensor_s& t = require_handle(tensor, "tensor");
+    return with("mxq_tensor_get_row_indices", tensor, [&](auto& t) {
         const RowIndices& by = t.row_indices;
         put(indices, by.indices);
         put(bytes, by.indices ? t.rows * by.index_bytes() : 0);
@@ -78,20 +71,17 @@ mxq_status mxq_tensor_get_row_indices(const mxq_tensor* tensor, const void** ind
 }
 
 mxq_status mxq_tensor_set_routing_rows(mxq_tensor* tensor, const mxq_routing* routing) {
-    return guard("mxq_tensor_set_routing_rows", [&] {
-        mxq_tensor_s& t = require_plain_matrix(tensor);
+    return with("mxq_tensor_set_routing_rows", tensor, [&](auto& t) {
+        require_plain_matrix(t);
         const mxq_routing_s& r = require_rows_of(t, routing);
         t.row_indices = {r.arrays().row_tokens.pointer, MXQ_TYPE_INT32, r.tokens, true};
-        set_groups(t, groups_of(t, r));
+        set_groups(t, r);
     });
 }
 
 mxq_status mxq_tensor_set_routing_groups(mxq_tensor* tensor, const mxq_routing* routing) {
-    return guard("mxq_tensor_set_routing_groups", [&] {
-        const mxq_routing_s& r = require_rows_of(require_handle(tensor, "tensor"), routing);
-        mxq_tensor grouped = *tensor;
-        grouped.groups = groups_of(*tensor, r);
-        require_strides(grouped);
-        set_groups(*tensor, grouped.groups);
+    return change("mxq_tensor_set_routing_groups", tensor, [&](auto& t) {
+        set_groups(t, require_rows_of(t, routing));
+        require_strides(t);
     });
 }

@@ -10,13 +10,6 @@ namespace {
 
 constexpr int64_t kMostBytes = int64_t(1) << 52;  // that the rows of an expert, or the experts, may span
 
-const mxq_tensor& require_quantized(const mxq_tensor* tensor, const char* remedy) {
-    const mxq_tensor& t = require_handle(tensor, "tensor");
-    if (!t.format->quantized())
-        fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, which has no parts; %s", t.format->name, remedy);
-    return t;
-}
-
 void require_span(const char* name, int64_t stride, int64_t count) {
     if (stride < 0 || stride > kMostBytes / (count > 0 ? count : 1))
         fail(MXQ_STATUS_INVALID_ARGUMENT,
@@ -42,20 +35,12 @@ void require_list(const mxq_tensor& t, int64_t count, const char* setter) {
              (long long)count, (long long)t.experts);
 }
 
-const mxq_tensor& require_plain(const mxq_tensor* tensor, const char* remedy) {
-    const mxq_tensor& t = require_handle(tensor, "tensor");
-    if (t.format->quantized())
-        fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, which has no single data buffer; %s", t.format->name, remedy);
-    return t;
-}
-
 }  // namespace
 
 mxq_status mxq_tensor_set_strides(mxq_tensor* tensor, int32_t part, int64_t code_line, int64_t code_expert,
                                   int64_t scale_line, int64_t scale_expert) {
-    return guard("mxq_tensor_set_strides", [&] {
-        const mxq_tensor& t = require_quantized(tensor, "call mxq_tensor_set_row_stride");
-        require_part(part);
+    return change("mxq_tensor_set_strides", tensor, [&](auto& t) {
+        require_part_of(t, part, "call mxq_tensor_set_row_stride");
         const int64_t lines = part == MXQ_PART_ROWWISE ? t.rows : t.cols;
         require_span("code_line", code_line, lines);
         require_span("code_expert", code_expert, t.experts);
@@ -63,18 +48,15 @@ mxq_status mxq_tensor_set_strides(mxq_tensor* tensor, int32_t part, int64_t code
         require_span("scale_expert", scale_expert, t.experts);
         require_experts(t, "code_expert", code_expert);
         require_experts(t, "scale_expert", scale_expert);
-        mxq_tensor spread = t;
-        spread.part(part).strides = {code_line, code_expert, scale_line, scale_expert};
-        require_strides(spread);
-        tensor->part(part).strides = spread.part(part).strides;
+        t.part(part).strides = {code_line, code_expert, scale_line, scale_expert};
+        require_strides(t);
     });
 }
 
 mxq_status mxq_tensor_get_strides(const mxq_tensor* tensor, int32_t part, int64_t* code_line, int64_t* code_expert,
                                   int64_t* scale_line, int64_t* scale_expert) {
-    return guard("mxq_tensor_get_strides", [&] {
-        const mxq_tensor& t = require_quantized(tensor, "call mxq_tensor_get_row_stride");
-        require_part(part);
+    return with("mxq_tensor_get_strides", tensor, [&](auto& t) {
+        require_part_of(t, part, "call mxq_tensor_get_row_stride");
         const Strides& strides = t.part(part).strides;
         put(code_line, strides.code_line);
         put(code_expert, strides.code_expert);
@@ -85,25 +67,21 @@ mxq_status mxq_tensor_get_strides(const mxq_tensor* tensor, int32_t part, int64_
 
 mxq_status mxq_tensor_set_part_list(mxq_tensor* tensor, int32_t part, int64_t count, const void* const* codes,
                                     uint64_t code_bytes, const void* const* scales, uint64_t scale_bytes) {
-    return guard("mxq_tensor_set_part_list", [&] {
-        const mxq_tensor& t = require_quantized(tensor, "call mxq_tensor_set_data_list");
-        require_part(part);
+    return change("mxq_tensor_set_part_list", tensor, [&](auto& t) {
+        require_part_of(t, part, "call mxq_tensor_set_data_list");
         require_list(t, count, "mxq_tensor_set_part");
-        mxq_tensor listed = t;
-        Part& target = listed.part(part);
+        Part& target = t.part(part);
         target.declared = target.is_const = target.listed = true;
         target.codes = buffer_of(codes, code_bytes, "codes");
         target.scales = buffer_of(scales, scale_bytes, "scales");
-        require_strides(listed);
-        tensor->part(part) = target;
+        require_strides(t);
     });
 }
 
 mxq_status mxq_tensor_get_part_list(const mxq_tensor* tensor, int32_t part, int64_t* count, const void* const** codes,
                                     uint64_t* code_bytes, const void* const** scales, uint64_t* scale_bytes) {
-    return guard("mxq_tensor_get_part_list", [&] {
-        const mxq_tensor& t = require_quantized(tensor, "call mxq_tensor_get_data_list");
-        require_part(part);
+    return with("mxq_tensor_get_part_list", tensor, [&](auto& t) {
+        require_part_of(t, part, "call mxq_tensor_get_data_list");
         const Part& given = t.part(part);
         const Part of_list = given.listed ? given : Part{};
         put(count, given.listed ? t.experts : 0);
@@ -113,17 +91,18 @@ mxq_status mxq_tensor_get_part_list(const mxq_tensor* tensor, int32_t part, int6
 }
 
 mxq_status mxq_tensor_set_data_list(mxq_tensor* tensor, int64_t count, const void* const* data, uint64_t bytes) {
-    return guard("mxq_tensor_set_data_list", [&] {
-        require_list(require_plain(tensor, "call mxq_tensor_set_part_list"), count, "mxq_tensor_set_data");
-        Part& target = tensor->rowwise;
+    return with("mxq_tensor_set_data_list", tensor, [&](auto& t) {
+        refuse_quantized(t, "single data buffer", "call mxq_tensor_set_part_list");
+        require_list(t, count, "mxq_tensor_set_data");
+        Part& target = t.rowwise;
         target.codes = buffer_of(data, bytes, "data");
         target.declared = target.is_const = target.listed = true;
     });
 }
 
 mxq_status mxq_tensor_get_data_list(const mxq_tensor* tensor, int64_t* count, const void* const** data, uint64_t* bytes) {
-    return guard("mxq_tensor_get_data_list", [&] {
-        const mxq_tensor& t = require_plain(tensor, "call mxq_tensor_get_part_list");
+    return with("mxq_tensor_get_data_list", tensor, [&](auto& t) {
+        refuse_quantized(t, "single data buffer", "call mxq_tensor_get_part_list");
         const bool listed = t.rowwise.listed;
         put(count, listed ? t.experts : 0);
         put(data, bytes, listed ? t.rowwise.codes : Buffer{});

@@ -46,11 +46,6 @@ void require_scaled(const mxq_tensor& tensor, const char* what) {
              what);
 }
 
-void refuse_quantized(const mxq_tensor& tensor, const char* what, const char* remedy) {
-    if (tensor.format->quantized())
-        fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, which has no %s; %s", tensor.format->name, what, remedy);
-}
-
 // Lists the scalings that a format takes, by the names and numbers of their constants.
 std::string scalings_text(const Format& format) {
     std::string text;
@@ -65,7 +60,8 @@ std::string scalings_text(const Format& format) {
 
 void require_nvfp4(const mxq_tensor& tensor, const char* what) {
     if (!tensor.format->is_nvfp4())
-        fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, expected nvfp4, the only format with %s", tensor.format->name, what);
+        fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, expected nvfp4, the only format with %s", tensor.format->name,
+             what);
 }
 
 // Refuses a Hadamard transform with square tiles, ROW or TENSOR, none of which is a default scaling.
@@ -112,20 +108,18 @@ void require_chosen(const mxq_tensor& tensor) {
              tensor.columnwise_alignment, least, tensor.tile().name);
 }
 
-void set_data(mxq_tensor* tensor, const Buffer& data, bool is_const) {
-    refuse_quantized(require_handle(tensor, "tensor"), "single data buffer", "use mxq_tensor_set_part");
-    Part& target = tensor->rowwise;
+void set_data(mxq_tensor& tensor, const Buffer& data, bool is_const) {
+    refuse_quantized(tensor, "single data buffer", "use mxq_tensor_set_part");
+    Part& target = tensor.rowwise;
     target.declared = true;
     target.is_const = is_const;
     target.listed = false;
     target.codes = data;
 }
 
-void set_part(mxq_tensor* tensor, int32_t part, const Buffer& codes, const Buffer& scales, bool is_const) {
-    if (!require_handle(tensor, "tensor").format->quantized())
-        fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, which has no parts; use mxq_tensor_set_data", tensor->format->name);
-    require_part(part);
-    Part& target = tensor->part(part);
+void set_part(mxq_tensor& tensor, int32_t part, const Buffer& codes, const Buffer& scales, bool is_const) {
+    require_part_of(tensor, part, "use mxq_tensor_set_data");
+    Part& target = tensor.part(part);
     target.declared = true;
     target.is_const = is_const;
     target.listed = false;
@@ -155,231 +149,206 @@ mxq_status mxq_tensor_create_3d(int32_t format, int64_t experts, int64_t rows, i
 void mxq_tensor_destroy(mxq_tensor* tensor) { destroy("mxq_tensor_destroy", tensor, "tensor"); }
 
 mxq_status mxq_tensor_set_scaling(mxq_tensor* tensor, int32_t scaling) {
-    return guard("mxq_tensor_set_scaling", [&] {
-        require_scaled(require_handle(tensor, "tensor"), "scales");
-        if (!tensor->format->takes(scaling))
+    return change("mxq_tensor_set_scaling", tensor, [&](auto& t) {
+        require_scaled(t, "scales");
+        if (!t.format->takes(scaling))
             fail(MXQ_STATUS_INVALID_ARGUMENT, "scaling is %d, expected one of%s for %s", scaling,
-                 scalings_text(*tensor->format).c_str(), tensor->format->name);
-        mxq_tensor scaled = *tensor;
-        scaled.scaling = scaling;
-        scaled.scaling_set = true;
-        require_chosen(scaled);
-        tensor->scaling = scaling;
-        tensor->scaling_set = true;
+                 scalings_text(*t.format).c_str(), t.format->name);
+        t.scaling = scaling;
+        t.scaling_set = true;
+        require_chosen(t);
     });
 }
 
 mxq_status mxq_tensor_set_swizzled(mxq_tensor* tensor, int32_t swizzled) {
-    return guard("mxq_tensor_set_swizzled", [&] {
-        require_scaled(require_handle(tensor, "tensor"), "scales");
+    return change("mxq_tensor_set_swizzled", tensor, [&](auto& t) {
+        require_scaled(t, "scales");
         if (swizzled != 0 && swizzled != 1)
             fail(MXQ_STATUS_INVALID_ARGUMENT, "swizzled is %d, expected 0 (compact) or 1 (swizzled)", swizzled);
-        mxq_tensor laid_out = *tensor;
-        laid_out.swizzled = swizzled == 1;
-        require_chosen(laid_out);
-        tensor->swizzled = swizzled == 1;
+        t.swizzled = swizzled == 1;
+        require_chosen(t);
     });
 }
 
 mxq_status mxq_tensor_set_row_stride(mxq_tensor* tensor, int64_t elements) {
-    return guard("mxq_tensor_set_row_stride", [&] {
-        refuse_quantized(require_handle(tensor, "tensor"), "row stride", "call mxq_tensor_set_strides, which takes bytes");
-        if (elements < tensor->cols || elements > kMaxElements)
+    return with("mxq_tensor_set_row_stride", tensor, [&](auto& t) {
+        refuse_quantized(t, "row stride", "call mxq_tensor_set_strides, which takes bytes");
+        if (elements < t.cols || elements > kMaxElements)
             fail(MXQ_STATUS_INVALID_ARGUMENT, "elements is %lld, expected %lld (cols) to 2^48", (long long)elements,
-                 (long long)tensor->cols);
-        tensor->row_stride = elements;
+                 (long long)t.cols);
+        t.row_stride = elements;
     });
 }
 
 mxq_status mxq_tensor_set_data(mxq_tensor* tensor, void* data, uint64_t bytes) {
-    return guard("mxq_tensor_set_data", [&] { set_data(tensor, buffer_of(data, bytes, "data"), false); });
+    return with("mxq_tensor_set_data", tensor, [&](auto& t) { set_data(t, buffer_of(data, bytes, "data"), false); });
 }
 
 mxq_status mxq_tensor_set_const_data(mxq_tensor* tensor, const void* data, uint64_t bytes) {
-    return guard("mxq_tensor_set_const_data", [&] { set_data(tensor, buffer_of(data, bytes, "data"), data != nullptr); });
+    return with("mxq_tensor_set_const_data", tensor,
+                [&](auto& t) { set_data(t, buffer_of(data, bytes, "data"), data != nullptr); });
 }
 
 mxq_status mxq_tensor_set_part(mxq_tensor* tensor, int32_t part, void* codes, uint64_t code_bytes, void* scales,
                                uint64_t scale_bytes) {
-    return guard("mxq_tensor_set_part", [&] {
-        set_part(tensor, part, buffer_of(codes, code_bytes, "codes"), buffer_of(scales, scale_bytes, "scales"), false);
+    return with("mxq_tensor_set_part", tensor, [&](auto& t) {
+        set_part(t, part, buffer_of(codes, code_bytes, "codes"), buffer_of(scales, scale_bytes, "scales"), false);
     });
 }
 
 mxq_status mxq_tensor_set_const_part(mxq_tensor* tensor, int32_t part, const void* codes, uint64_t code_bytes,
                                      const void* scales, uint64_t scale_bytes) {
-    return guard("mxq_tensor_set_const_part", [&] {
-        set_part(tensor, part, buffer_of(codes, code_bytes, "codes"), buffer_of(scales, scale_bytes, "scales"),
-                 codes || scales);
+    return with("mxq_tensor_set_const_part", tensor, [&](auto& t) {
+        set_part(t, part, buffer_of(codes, code_bytes, "codes"), buffer_of(scales, scale_bytes, "scales"), codes || scales);
     });
 }
 
 mxq_status mxq_tensor_clear_part(mxq_tensor* tensor, int32_t part) {
-    return guard("mxq_tensor_clear_part", [&] {
-        require_scaled(require_handle(tensor, "tensor"), "parts");
+    return with("mxq_tensor_clear_part", tensor, [&](auto& t) {
+        require_scaled(t, "parts");
         require_part(part);
-        tensor->part(part) = {};
+        t.part(part) = {};
     });
 }
 
 mxq_status mxq_tensor_set_groups(mxq_tensor* tensor, const void* ends, uint64_t bytes, int32_t ends_type, int32_t count) {
-    return guard("mxq_tensor_set_groups", [&] {
-        require_handle(tensor, "tensor");
+    return change("mxq_tensor_set_groups", tensor, [&](auto& t) {
         if (count == 0 && !ends) {
-            tensor->groups = {.cover_rows = tensor->groups.cover_rows};
-            tensor->host_ends = nullptr;
+            t.groups = {.cover_rows = t.groups.cover_rows};
+            t.host_ends = nullptr;
             return;
         }
-        if (tensor->is_3d)
+        if (t.is_3d)
             fail(MXQ_STATUS_INVALID_ARGUMENT,
                  "tensor has 3 dimensions, expected 2: groups divide the rows of one matrix; call mxq_tensor_create_2d");
         if (ends_type != MXQ_TYPE_INT32 && ends_type != MXQ_TYPE_INT64)
-            fail(MXQ_STATUS_INVALID_ARGUMENT, "ends_type is %d, expected MXQ_TYPE_INT32 (1) or MXQ_TYPE_INT64 (2)", ends_type);
+            fail(MXQ_STATUS_INVALID_ARGUMENT, "ends_type is %d, expected MXQ_TYPE_INT32 (1) or MXQ_TYPE_INT64 (2)",
+                 ends_type);
         if (count < 0 || count > MXQ_MAX_GROUPS)
             fail(MXQ_STATUS_INVALID_ARGUMENT, "count is %d, expected 0 to %d groups", count, MXQ_MAX_GROUPS);
-        const Groups groups{ends, ends_type, count, true, tensor->groups.cover_rows};
+        const Groups groups{ends, ends_type, count, true, t.groups.cover_rows};
         if (ends) require_ends_bytes(groups, bytes);
-        mxq_tensor grouped = *tensor;
-        grouped.groups = groups;
-        require_strides(grouped);
-        tensor->groups = groups;
-        tensor->host_ends = nullptr;  // they belong to the groups that were set before
+        t.groups = groups;
+        require_strides(t);
+        t.host_ends = nullptr;  // they belong to the groups that were set before
     });
 }
 
 mxq_status mxq_tensor_set_groups_cover_rows(mxq_tensor* tensor, int32_t cover) {
-    return guard("mxq_tensor_set_groups_cover_rows", [&] {
-        require_handle(tensor, "tensor");
+    return with("mxq_tensor_set_groups_cover_rows", tensor, [&](auto& t) {
         require_flag(cover, "cover");
-        if (cover == 1 && tensor->is_3d)
+        if (cover == 1 && t.is_3d)
             fail(MXQ_STATUS_INVALID_ARGUMENT,
                  "tensor has 3 dimensions, expected 2: groups divide the rows of one matrix; call mxq_tensor_create_2d");
-        tensor->groups.cover_rows = cover == 1;
+        t.groups.cover_rows = cover == 1;
     });
 }
 
 mxq_status mxq_tensor_set_host_ends(mxq_tensor* tensor, const void* ends, uint64_t bytes) {
-    return guard("mxq_tensor_set_host_ends", [&] {
-        require_handle(tensor, "tensor");
-        if (ends && !tensor->groups.set)
+    return with("mxq_tensor_set_host_ends", tensor, [&](auto& t) {
+        if (ends && !t.groups.set)
             fail(MXQ_STATUS_INVALID_ARGUMENT,
                  "tensor has no groups, expected some, whose type and count the ends on the host have; call "
                  "mxq_tensor_set_groups first");
         buffer_of(ends, bytes, "ends");
-        if (ends) require_ends_bytes(tensor->groups, bytes);
-        tensor->host_ends = ends;
+        if (ends) require_ends_bytes(t.groups, bytes);
+        t.host_ends = ends;
     });
 }
 
 mxq_status mxq_tensor_set_group_alignment(mxq_tensor* tensor, int32_t rowwise, int32_t columnwise) {
-    return guard("mxq_tensor_set_group_alignment", [&] {
-        require_handle(tensor, "tensor");
+    return change("mxq_tensor_set_group_alignment", tensor, [&](auto& t) {
         const auto known = [](int32_t a) { return a >= 1 && a <= 128 && (a & (a - 1)) == 0; };
         if (!known(rowwise))
             fail(MXQ_STATUS_INVALID_ARGUMENT, "rowwise is %d, expected a power of two from 1 to 128", rowwise);
         if (columnwise != 0 && !known(columnwise))
             fail(MXQ_STATUS_INVALID_ARGUMENT, "columnwise is %d, expected 0 (the default) or a power of two up to 128",
                  columnwise);
-        mxq_tensor aligned = *tensor;
-        aligned.columnwise_alignment = columnwise;
-        require_chosen(aligned);
-        tensor->rowwise_alignment = rowwise;
-        tensor->columnwise_alignment = columnwise;
+        t.rowwise_alignment = rowwise;
+        t.columnwise_alignment = columnwise;
+        require_chosen(t);
     });
 }
 
 mxq_status mxq_tensor_set_padded_groups(mxq_tensor* tensor, int32_t part, void* starts, uint64_t start_bytes, void* ends,
                                         uint64_t end_bytes) {
-    return guard("mxq_tensor_set_padded_groups", [&] {
-        require_handle(tensor, "tensor");
+    return change("mxq_tensor_set_padded_groups", tensor, [&](auto& t) {
         require_part(part);
-        if (part == MXQ_PART_COLUMNWISE && !tensor->format->quantized())
+        if (part == MXQ_PART_COLUMNWISE && !t.format->quantized())
             fail(MXQ_STATUS_INVALID_ARGUMENT,
                  "part is MXQ_PART_COLUMNWISE, expected MXQ_PART_ROWWISE: tensor is %s, whose rows alone are padded",
-                 tensor->format->name);
-        const Buffer of_starts = buffer_of(starts, start_bytes, "starts"), of_ends = buffer_of(ends, end_bytes, "ends");
-        tensor->part(part).starts = of_starts;
-        tensor->part(part).ends = of_ends;
+                 t.format->name);
+        t.part(part).starts = buffer_of(starts, start_bytes, "starts");
+        t.part(part).ends = buffer_of(ends, end_bytes, "ends");
     });
 }
 
 mxq_status mxq_tensor_set_amax(mxq_tensor* tensor, int32_t part, float* amax, uint64_t bytes) {
-    return guard("mxq_tensor_set_amax", [&] {
-        require_handle(tensor, "tensor");
+    return change("mxq_tensor_set_amax", tensor, [&](auto& t) {
         require_part(part);
-        if (!tensor->format->is_nvfp4() && !tensor->format->is_fp8())
+        if (!t.format->is_nvfp4() && !t.format->is_fp8())
             fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, expected nvfp4 or fp8, the formats with an amax",
-                 tensor->format->name);
-        mxq_tensor with_amax = *tensor;
-        with_amax.part(part).amax = buffer_of(amax, bytes, "amax");
-        require_one_global_scale(with_amax, part);
-        tensor->part(part).amax = with_amax.part(part).amax;
+                 t.format->name);
+        t.part(part).amax = buffer_of(amax, bytes, "amax");
+        require_one_global_scale(t, part);
     });
 }
 
 mxq_status mxq_tensor_set_decode_scale(mxq_tensor* tensor, int32_t part, const float* scale, uint64_t bytes) {
-    return guard("mxq_tensor_set_decode_scale", [&] {
-        require_nvfp4(require_handle(tensor, "tensor"), "a decode scale");
+    return change("mxq_tensor_set_decode_scale", tensor, [&](auto& t) {
+        require_nvfp4(t, "a decode scale");
         require_part(part);
-        mxq_tensor with_scale = *tensor;
-        with_scale.part(part).decode_scale = buffer_of(scale, bytes, "scale");
-        require_one_global_scale(with_scale, part);
-        tensor->part(part).decode_scale = with_scale.part(part).decode_scale;
+        t.part(part).decode_scale = buffer_of(scale, bytes, "scale");
+        require_one_global_scale(t, part);
     });
 }
 
 mxq_status mxq_tensor_set_scale_max(mxq_tensor* tensor, int32_t scale_max) {
-    return guard("mxq_tensor_set_scale_max", [&] {
-        require_nvfp4(require_handle(tensor, "tensor"), "a largest block scale");
+    return with("mxq_tensor_set_scale_max", tensor, [&](auto& t) {
+        require_nvfp4(t, "a largest block scale");
         if (scale_max != 448 && scale_max != 256)
             fail(MXQ_STATUS_INVALID_ARGUMENT, "scale_max is %d, expected 448 or 256", scale_max);
-        tensor->scale_max = scale_max;
+        t.scale_max = scale_max;
     });
 }
 
 mxq_status mxq_tensor_set_hadamard(mxq_tensor* tensor, int32_t part, int32_t transformed, int32_t mask) {
-    return guard("mxq_tensor_set_hadamard", [&] {
-        if (require_handle(tensor, "tensor").format->element != Element::E2M1)
+    return change("mxq_tensor_set_hadamard", tensor, [&](auto& t) {
+        if (t.format->element != Element::E2M1)
             fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, expected nvfp4 or mxfp4, the formats with a Hadamard transform",
-                 tensor->format->name);
+                 t.format->name);
         require_part(part);
         require_flag(transformed, "transformed");
         if (mask < 0 || mask > 0xFFFF)
-            fail(MXQ_STATUS_INVALID_ARGUMENT, "mask is %d, expected 16 bits, one for each element that changes its sign", mask);
+            fail(MXQ_STATUS_INVALID_ARGUMENT, "mask is %d, expected 16 bits, one for each element that changes its sign",
+                 mask);
         if (transformed == 0 && mask != 0)
             fail(MXQ_STATUS_INVALID_ARGUMENT, "mask is 0x%04X without a transform, expected 0; set transformed to 1",
                  unsigned(mask));
-        mxq_tensor with_transform = *tensor;
-        with_transform.part(part).transformed = transformed == 1;
-        require_chosen(with_transform);
-        tensor->part(part).transformed = transformed == 1;
-        tensor->part(part).hadamard_mask = uint16_t(mask);
+        t.part(part).transformed = transformed == 1;
+        t.part(part).hadamard_mask = uint16_t(mask);
+        require_chosen(t);
     });
 }
 
 mxq_status mxq_tensor_set_quantization_scale(mxq_tensor* tensor, const float* scale, uint64_t bytes) {
-    return guard("mxq_tensor_set_quantization_scale", [&] {
-        if (!require_handle(tensor, "tensor").format->is_fp8())
+    return change("mxq_tensor_set_quantization_scale", tensor, [&](auto& t) {
+        if (!t.format->is_fp8())
             fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, expected fp8, the formats with a quantization scale",
-                 tensor->format->name);
-        mxq_tensor scaled = *tensor;
-        scaled.quantization_scale = buffer_of(scale, bytes, "scale");
-        require_quantization_scaling(scaled);
-        tensor->quantization_scale = scaled.quantization_scale;
+                 t.format->name);
+        t.quantization_scale = buffer_of(scale, bytes, "scale");
+        require_quantization_scaling(t);
     });
 }
 
 mxq_status mxq_tensor_set_scope(mxq_tensor* tensor, int32_t scope) {
-    return guard("mxq_tensor_set_scope", [&] {
-        require_handle(tensor, "tensor");
-        if (!tensor->format->is_nvfp4() && !tensor->format->is_fp8())
+    return change("mxq_tensor_set_scope", tensor, [&](auto& t) {
+        if (!t.format->is_nvfp4() && !t.format->is_fp8())
             fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, expected nvfp4 or fp8, which share something above blocks",
-                 tensor->format->name);
+                 t.format->name);
         if (scope != MXQ_SCOPE_TENSOR && scope != MXQ_SCOPE_EXPERT)
             fail(MXQ_STATUS_INVALID_ARGUMENT, "scope is %d, expected MXQ_SCOPE_TENSOR (1) or MXQ_SCOPE_EXPERT (2)", scope);
-        mxq_tensor scoped = *tensor;
-        scoped.per_expert = scope == MXQ_SCOPE_EXPERT;
-        require_strides(scoped);
-        tensor->per_expert = scoped.per_expert;
+        t.per_expert = scope == MXQ_SCOPE_EXPERT;
+        require_strides(t);
     });
 }

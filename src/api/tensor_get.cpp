@@ -11,15 +11,9 @@ using namespace mxq;
 
 namespace {
 
-// Calls read(tensor) inside of a guard.
-template <class Read>
-mxq_status get(const char* function, const mxq_tensor* tensor, const Read& read) {
-    return guard(function, [&] { read(require_handle(tensor, "tensor")); });
-}
-
 template <class Read>
 mxq_status get_part(const char* function, const mxq_tensor* tensor, int32_t part, const Read& read) {
-    return get(function, tensor, [&](const mxq_tensor& t) {
+    return with(function, tensor, [&](const mxq_tensor& t) {
         require_part(part);
         read(t.part(part));
     });
@@ -30,12 +24,12 @@ uint64_t bytes_of_ends(const Groups& groups) { return groups.set ? uint64_t(grou
 }  // namespace
 
 mxq_status mxq_tensor_get_format(const mxq_tensor* tensor, int32_t* format) {
-    return get("mxq_tensor_get_format", tensor, [&](const mxq_tensor& t) { put(format, t.format->id); });
+    return with("mxq_tensor_get_format", tensor, [&](const mxq_tensor& t) { put(format, t.format->id); });
 }
 
 mxq_status mxq_tensor_get_shape(const mxq_tensor* tensor, int32_t* dimensions, int64_t* experts, int64_t* rows,
                                 int64_t* cols) {
-    return get("mxq_tensor_get_shape", tensor, [&](const mxq_tensor& t) {
+    return with("mxq_tensor_get_shape", tensor, [&](const mxq_tensor& t) {
         put(dimensions, t.is_3d ? 3 : 2);
         put(experts, t.experts);
         put(rows, t.rows);
@@ -44,22 +38,20 @@ mxq_status mxq_tensor_get_shape(const mxq_tensor* tensor, int32_t* dimensions, i
 }
 
 mxq_status mxq_tensor_get_scaling(const mxq_tensor* tensor, int32_t* scaling) {
-    return get("mxq_tensor_get_scaling", tensor, [&](const mxq_tensor& t) { put(scaling, t.scaling); });
+    return with("mxq_tensor_get_scaling", tensor, [&](const mxq_tensor& t) { put(scaling, t.scaling); });
 }
 
 mxq_status mxq_tensor_get_swizzled(const mxq_tensor* tensor, int32_t* swizzled) {
-    return get("mxq_tensor_get_swizzled", tensor, [&](const mxq_tensor& t) { put(swizzled, t.swizzled); });
+    return with("mxq_tensor_get_swizzled", tensor, [&](const mxq_tensor& t) { put(swizzled, t.swizzled); });
 }
 
 mxq_status mxq_tensor_get_row_stride(const mxq_tensor* tensor, int64_t* elements) {
-    return get("mxq_tensor_get_row_stride", tensor, [&](const mxq_tensor& t) { put(elements, t.row_stride); });
+    return with("mxq_tensor_get_row_stride", tensor, [&](const mxq_tensor& t) { put(elements, t.row_stride); });
 }
 
 mxq_status mxq_tensor_get_data(const mxq_tensor* tensor, void** data, uint64_t* bytes, int32_t* is_const) {
-    return get("mxq_tensor_get_data", tensor, [&](const mxq_tensor& t) {
-        if (t.format->quantized())
-            fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, which has no single data buffer; use mxq_tensor_get_part",
-                 t.format->name);
+    return with("mxq_tensor_get_data", tensor, [&](const mxq_tensor& t) {
+        refuse_quantized(t, "single data buffer", "use mxq_tensor_get_part");
         put(data, bytes, t.rowwise.listed ? Buffer{} : t.rowwise.codes);
         put(is_const, t.rowwise.is_const);
     });
@@ -67,10 +59,8 @@ mxq_status mxq_tensor_get_data(const mxq_tensor* tensor, void** data, uint64_t* 
 
 mxq_status mxq_tensor_get_part(const mxq_tensor* tensor, int32_t part, int32_t* declared, void** codes, uint64_t* code_bytes,
                                void** scales, uint64_t* scale_bytes, int32_t* is_const) {
-    return get("mxq_tensor_get_part", tensor, [&](const mxq_tensor& t) {
-        if (!t.format->quantized())
-            fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, which has no parts; use mxq_tensor_get_data", t.format->name);
-        require_part(part);
+    return with("mxq_tensor_get_part", tensor, [&](const mxq_tensor& t) {
+        require_part_of(t, part, "use mxq_tensor_get_data");
         const Part& given = t.part(part);
         put(declared, given.declared);
         put(codes, code_bytes, given.listed ? Buffer{} : given.codes);
@@ -81,7 +71,7 @@ mxq_status mxq_tensor_get_part(const mxq_tensor* tensor, int32_t part, int32_t* 
 
 mxq_status mxq_tensor_get_groups(const mxq_tensor* tensor, const void** ends, uint64_t* bytes, int32_t* ends_type,
                                  int32_t* count) {
-    return get("mxq_tensor_get_groups", tensor, [&](const mxq_tensor& t) {
+    return with("mxq_tensor_get_groups", tensor, [&](const mxq_tensor& t) {
         put(ends, t.groups.ends);
         put(bytes, bytes_of_ends(t.groups));
         put(ends_type, t.groups.type);
@@ -90,18 +80,18 @@ mxq_status mxq_tensor_get_groups(const mxq_tensor* tensor, const void** ends, ui
 }
 
 mxq_status mxq_tensor_get_groups_cover_rows(const mxq_tensor* tensor, int32_t* cover) {
-    return get("mxq_tensor_get_groups_cover_rows", tensor, [&](const mxq_tensor& t) { put(cover, t.groups.cover_rows); });
+    return with("mxq_tensor_get_groups_cover_rows", tensor, [&](const mxq_tensor& t) { put(cover, t.groups.cover_rows); });
 }
 
 mxq_status mxq_tensor_get_host_ends(const mxq_tensor* tensor, const void** ends, uint64_t* bytes) {
-    return get("mxq_tensor_get_host_ends", tensor, [&](const mxq_tensor& t) {
+    return with("mxq_tensor_get_host_ends", tensor, [&](const mxq_tensor& t) {
         put(ends, t.host_ends);
         put(bytes, t.host_ends ? bytes_of_ends(t.groups) : 0);
     });
 }
 
 mxq_status mxq_tensor_get_group_alignment(const mxq_tensor* tensor, int32_t* rowwise, int32_t* columnwise) {
-    return get("mxq_tensor_get_group_alignment", tensor, [&](const mxq_tensor& t) {
+    return with("mxq_tensor_get_group_alignment", tensor, [&](const mxq_tensor& t) {
         put(rowwise, t.alignment(MXQ_PART_ROWWISE));
         put(columnwise, t.alignment(MXQ_PART_COLUMNWISE));
     });
@@ -131,22 +121,22 @@ mxq_status mxq_tensor_get_hadamard(const mxq_tensor* tensor, int32_t part, int32
 }
 
 mxq_status mxq_tensor_get_scale_max(const mxq_tensor* tensor, int32_t* scale_max) {
-    return get("mxq_tensor_get_scale_max", tensor, [&](const mxq_tensor& t) { put(scale_max, t.scale_max); });
+    return with("mxq_tensor_get_scale_max", tensor, [&](const mxq_tensor& t) { put(scale_max, t.scale_max); });
 }
 
 mxq_status mxq_tensor_get_quantization_scale(const mxq_tensor* tensor, const float** scale, uint64_t* bytes) {
-    return get("mxq_tensor_get_quantization_scale", tensor,
-               [&](const mxq_tensor& t) { put(scale, bytes, t.quantization_scale); });
+    return with("mxq_tensor_get_quantization_scale", tensor,
+                [&](const mxq_tensor& t) { put(scale, bytes, t.quantization_scale); });
 }
 
 mxq_status mxq_tensor_get_scope(const mxq_tensor* tensor, int32_t* scope) {
-    return get("mxq_tensor_get_scope", tensor,
-               [&](const mxq_tensor& t) { put(scope, t.per_expert ? MXQ_SCOPE_EXPERT : MXQ_SCOPE_TENSOR); });
+    return with("mxq_tensor_get_scope", tensor,
+                [&](const mxq_tensor& t) { put(scope, t.per_expert ? MXQ_SCOPE_EXPERT : MXQ_SCOPE_TENSOR); });
 }
 
 uint64_t mxq_tensor_describe(const mxq_tensor* tensor, char* buffer, uint64_t size) {
     std::string text;
-    if (tensor) get("mxq_tensor_describe", tensor, [&](const mxq_tensor& t) { text = tensor_text(t); });
+    if (tensor) with("mxq_tensor_describe", tensor, [&](const mxq_tensor& t) { text = tensor_text(t); });
     if (buffer && size > 0) {
         const uint64_t kept = std::min<uint64_t>(text.size(), size - 1);
         std::memcpy(buffer, text.data(), kept);

@@ -83,51 +83,47 @@ void require_block(const void* memory, uint64_t bytes, uint64_t need) {
 }  // namespace
 
 mxq_status mxq_tensor_required_bytes(const mxq_tensor* tensor, int32_t part, uint64_t* code_bytes, uint64_t* scale_bytes) {
-    return guard("mxq_tensor_required_bytes", [&] {
-        require_handle(tensor, "tensor");
+    return with("mxq_tensor_required_bytes", tensor, [&](auto& t) {
         require_part(part);
-        const PartBytes bytes = required_bytes(*tensor, part);
+        const PartBytes bytes = required_bytes(t, part);
         if (code_bytes) *code_bytes = bytes.codes;
         if (scale_bytes) *scale_bytes = bytes.scales;
     });
 }
 
 mxq_status mxq_tensor_required_amax_bytes(const mxq_tensor* tensor, int32_t part, uint64_t* bytes) {
-    return guard("mxq_tensor_required_amax_bytes", [&] {
-        require_handle(tensor, "tensor");
+    return with("mxq_tensor_required_amax_bytes", tensor, [&](auto& t) {
         require_part(part);
         require_output(bytes, "bytes");
-        *bytes = has_amax(*tensor) ? required_bytes(*tensor, part).amax : 0;
+        *bytes = has_amax(t) ? required_bytes(t, part).amax : 0;
     });
 }
 
 mxq_status mxq_tensor_total_bytes(const mxq_tensor* tensor, int32_t parts, uint64_t* bytes) {
-    return guard("mxq_tensor_total_bytes", [&] {
-        require_handle(tensor, "tensor");
+    return with("mxq_tensor_total_bytes", tensor, [&](auto& t) {
         require_parts(parts);
         require_output(bytes, "bytes");
-        *bytes = total_bytes(*tensor, parts);
+        *bytes = total_bytes(t, parts);
     });
 }
 
 mxq_status mxq_tensor_set_memory(mxq_tensor* tensor, int32_t parts, void* memory, uint64_t bytes) {
-    return guard("mxq_tensor_set_memory", [&] {
-        require_handle(tensor, "tensor");
+    return with("mxq_tensor_set_memory", tensor, [&](auto& t) {
         require_parts(parts);
-        require_block(memory, bytes, total_bytes(*tensor, parts));
+        require_block(memory, bytes, total_bytes(t, parts));
         auto* next = static_cast<uint8_t*>(memory);
         const auto take = [&](uint64_t size) {
             const Buffer buffer{size == 0 ? nullptr : next, size};
             next += aligned(size);
             return buffer;
         };
-        for_each_part(*tensor, parts, [&](int32_t part, const PartBytes& of_part) {
-            Part& target = tensor->part(part);
+        for_each_part(t, parts, [&](int32_t part, const PartBytes& of_part) {
+            Part& target = t.part(part);
             target.declared = true;
             target.is_const = target.listed = false;
             target.codes = take(of_part.codes);
             target.scales = take(of_part.scales);
-            if (tensor->format->is_nvfp4()) target.amax = take(of_part.amax);
+            if (t.format->is_nvfp4()) target.amax = take(of_part.amax);
         });
     });
 }

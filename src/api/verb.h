@@ -72,8 +72,8 @@ void run_choice(const Context& context, const Problem& problem, const Choice<Pro
 }
 
 template <class Problem>
-void run_verb(const Verb<Problem>& verb, const Call& call, const Problem& problem, bool nothing_to_do,
-              const Workspace& workspace, void* stream) {
+void run_verb(const Verb<Problem>& verb, const Call& call, const Problem& problem, const Workspace& workspace,
+              void* stream) {
     const Context& context = call.context;
     const Wanted name = wanted(context, verb.name, call.implementation);
     const HostMemory host(context.is_cpu() ? Gathered<Problem>(problem, nullptr).bytes() : 0);
@@ -89,7 +89,7 @@ void run_verb(const Verb<Problem>& verb, const Call& call, const Problem& proble
                        with_note(reason_of(name, choice.declined()), notes_of(problem, choice)),
                        readable_groups(context, problem));
     });
-    if (!nothing_to_do)
+    if (!is_nothing(problem))
         run_choice(context, problem, choice, gathered, workspace.memory, {nullptr, stream, nullptr, call.follows});
 }
 
@@ -107,12 +107,6 @@ mxq_plan_s plan_of(const Verb<Problem>& verb, const Call& call, const Problem& p
     made.reason = with_note(reason_of(name, choice.declined()), notes_of(problem, choice));
     made.bound = bound_of(chosen, context, problem);
     return made;
-}
-
-template <class Problem>
-void query_verb(const Verb<Problem>& verb, const Call& call, const Problem& problem, mxq_plan** plan) {
-    const mxq_plan_s made = plan_of(verb, call, problem);
-    if (plan) *plan = new mxq_plan_s(made);
 }
 
 }  // namespace mxq

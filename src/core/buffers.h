@@ -34,8 +34,6 @@ public:
 
     Buffers(const Context& context, Check check) : context_(context), check_(check) {}
 
-    bool is_query() const { return check_ == Check::Query; }
-
     // Returns whether this call may read what a buffer holds.
     bool can_read() const { return context_.is_cpu() && check_ == Check::Execute; }
     bool is_cpu() const { return context_.is_cpu(); }

@@ -5,12 +5,6 @@
 
 namespace mxq {
 
-inline const char* environment_variable(const char* name) {
-#if defined(__linux__)
-    return ::secure_getenv(name);
-#else
-    return std::getenv(name);
-#endif
-}
+inline const char* environment_variable(const char* name) { return ::secure_getenv(name); }
 
 }  // namespace mxq

@@ -8,20 +8,6 @@
 namespace mxq {
 namespace {
 
-const mxq_expert_layer_options_s& options_or_default(const mxq_expert_layer_options_s* given) {
-    static const mxq_expert_layer_options_s defaults;
-    if (given) require_alive(given, "options");
-    return given ? *given : defaults;
-}
-
-const mxq_routing_s& require_routing(const mxq_routing* routing) {
-    if (!routing)
-        fail(MXQ_STATUS_INVALID_ARGUMENT, "routing is NULL, expected a routing; create one with mxq_routing_create");
-    require_alive(routing, "routing");
-    return *routing;
-}
-
-// Passes on the failure of a function of the interface.
 void require_ok(mxq_status status) {
     if (status != MXQ_STATUS_OK) throw Error(status, last_error());
 }

@@ -1,6 +1,6 @@
 // The tensors and options of the verbs that make up an expert layer.
 #pragma once
-#include "core/layer_options.h"
+#include "core/options.h"
 #include "core/routing.h"
 #include "core/validate.h"
 
@@ -21,7 +21,6 @@ struct LayerArguments {
 //     second block    hidden                  products
 class Layer {
 public:
-    // Refuses arguments whose shapes do not fit together.
     explicit Layer(const LayerArguments& arguments);
 
     const mxq_expert_layer_options_s& options;

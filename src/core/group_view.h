@@ -29,11 +29,13 @@ MXQ_HD uint8_t* address_in_list(const uint8_t* array, int64_t index) {
     return array ? reinterpret_cast<uint8_t* const*>(array)[index] : nullptr;  // NULL: there are no bytes
 }
 
-// Returns where a plain expert begins.
 MXQ_HD uint8_t* expert_data(const PlainMatrix& plain, int64_t index) {
     if (plain.addresses == Addresses::Listed) return address_in_list(static_cast<const uint8_t*>(plain.data), index);
-    const int64_t element_bytes = plain.format == MXQ_FORMAT_F32 ? 4 : 2;
-    return static_cast<uint8_t*>(plain.data) + index * plain.rows * plain.row_stride * element_bytes;
+    return static_cast<uint8_t*>(plain.data) + index * plain.rows * plain.row_stride * plain.element_bytes();
+}
+
+MXQ_HD uint8_t* element_address(const PlainMatrix& plain, int64_t index, int64_t row, int64_t col) {
+    return expert_data(plain, index) + (row * plain.row_stride + col) * plain.element_bytes();
 }
 
 // Return where the codes and the scales of an expert begin, also where experts are listed.
@@ -69,8 +71,7 @@ MXQ_HD float global_scale(const QuantizedPart& part, int64_t scope) {
 // Rows [first, first + rows) of a plain tensor, `first` as stored.
 inline PlainMatrix rows_of(const PlainMatrix& plain, int64_t first, int64_t rows) {
     PlainMatrix group = plain;
-    const int64_t row_bytes = plain.row_stride * (find_format(plain.format)->bits / 8);
-    group.data = static_cast<uint8_t*>(plain.data) + first * row_bytes;
+    group.data = static_cast<uint8_t*>(plain.data) + first * plain.row_stride * plain.element_bytes();
     group.matrices = 1;
     group.rows = rows;
     return group;

@@ -12,15 +12,12 @@ struct Group {
     int64_t index, row, rows;
 };
 
-inline int64_t read_end(const Groups& groups, int64_t index) {
-    return groups.type == MXQ_TYPE_INT32 ? static_cast<const int32_t*>(groups.ends)[index]
-                                         : static_cast<const int64_t*>(groups.ends)[index];
+// Returns a number of an array of MXQ_TYPE_*.
+inline int64_t read_integer(const void* numbers, int32_t type, int64_t index) {
+    return type == MXQ_TYPE_INT32 ? static_cast<const int32_t*>(numbers)[index] : static_cast<const int64_t*>(numbers)[index];
 }
-
-inline int64_t read_row_index(const RowIndices& by, int64_t row) {
-    return by.type == MXQ_TYPE_INT32 ? static_cast<const int32_t*>(by.indices)[row]
-                                     : static_cast<const int64_t*>(by.indices)[row];
-}
+inline int64_t read_end(const Groups& groups, int64_t index) { return read_integer(groups.ends, groups.type, index); }
+inline int64_t read_row_index(const RowIndices& by, int64_t row) { return read_integer(by.indices, by.type, row); }
 
 // Refuses a last end that is not the number of rows, where the caller promised that. `name` is that of the array in messages.
 inline void require_covered(const GroupedRows& grouped, int64_t last_end, const std::string& name) {

@@ -1,4 +1,4 @@
-// Holds what kernels of the expert layer receive: routing, gathered rows and weighted sums.
+// Holds what kernels of the expert layer receive: routing, gathered rows, weighted sums and their gradients.
 #pragma once
 #include "core/problem.h"
 
@@ -9,6 +9,13 @@ struct ChoiceWeights {
     const void* values;
     int32_t format;  // MXQ_FORMAT_F32 or BF16; 0: none
     MXQ_HD bool set() const { return format != 0; }
+
+    // Returns the weight of a choice, 1 where there are none.
+    MXQ_HOST float at(int64_t choice) const {
+        if (!set()) return 1.0f;
+        return format == MXQ_FORMAT_F32 ? static_cast<const float*>(values)[choice]
+                                        : to_float(static_cast<const Bf16*>(values)[choice]);
+    }
 };
 
 // Sorts the choices of all tokens by expert. Choice i is one of token i / choices.
@@ -49,5 +56,19 @@ struct CombineProblem {
     PlainMatrix residual;
     bool has_residual;
 };
+inline bool is_nothing(const CombineProblem& p) { return p.out.elements() == 0; }
+
+// The gradients of a CombineProblem: d_in[row of (t, j)] = weight[t, j] * d_out[t], and d_weights[t, j] the sum of the
+// products of d_out[t] and in[row of (t, j)].
+struct CombineBackwardProblem {
+    int64_t tokens;
+    int32_t choices;
+    const int32_t* choice_rows;
+    int64_t rows;  // that choices may have
+    ChoiceWeights weights;
+    PlainMatrix d_out, in, d_in, d_weights;
+    bool has_d_in, has_d_weights;  // `in` is there for the weights
+};
+inline bool is_nothing(const CombineBackwardProblem& p) { return p.tokens == 0; }
 
 }  // namespace mxq

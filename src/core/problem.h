@@ -23,6 +23,9 @@ struct PlainMatrix {
     int64_t row_stride;  // elements
     int32_t group_unit;  // 1 without groups
     Addresses addresses;
+
+    int64_t elements() const { return matrices * rows * cols; }
+    MXQ_HD int64_t element_bytes() const { return format == MXQ_FORMAT_F32 ? 4 : 2; }
 };
 
 // One part of a quantized tensor as stored: `matrices` x `lines` K-major rows of `length` codes. A rowwise part of (M, K)
@@ -167,10 +170,15 @@ struct QuantizeProblem {
     RowIndices by_index;              // of a plain source
 };
 
-// Returns whether a part of out gets the Hadamard transform.
 inline bool is_transformed(const QuantizeProblem& p) { return p.rowwise.transformed || p.columnwise.transformed; }
 
-// Returns whether nothing is written: there are no elements, and no amax or scale that stands for all of them.
+// Returns whether a run would write nothing.
+template <class Problem>
+bool is_nothing(const Problem&) {
+    return false;
+}
+
+// An amax or a scale that stands for all elements is written without any, too.
 inline bool is_nothing(const QuantizeProblem& p) {
     return p.source.matrices * p.source.rows * p.source.cols == 0 && !p.compute_amax && p.tile.lines != 0;
 }
@@ -190,10 +198,9 @@ struct ActivateProblem {
     int64_t first_bias;      // where this is one group: its number
 };
 
-// Returns whether nothing is written.
 inline bool is_nothing(const ActivateProblem& p) {
     if (p.bias_gradient || p.weight_gradient) return false;
-    return p.quantizes ? is_nothing(p.quantize) : p.out.matrices * p.out.rows * p.out.cols == 0;
+    return p.quantizes ? is_nothing(p.quantize) : p.out.elements() == 0;
 }
 
 struct DequantizeProblem {
@@ -203,12 +210,14 @@ struct DequantizeProblem {
     PlainMatrix out;
     GroupedRows grouped;
 };
+inline bool is_nothing(const DequantizeProblem& p) { return p.out.elements() == 0; }
 
 // Converts plain numbers from one type to another.
 struct ConvertProblem {
     PlainMatrix in, out;
     RowIndices by_index;  // of in
 };
+inline bool is_nothing(const ConvertProblem& p) { return p.out.elements() == 0; }
 
 // Moves scales from one layout to another, part by part.
 struct SwizzleProblem {
@@ -225,6 +234,12 @@ struct SwizzleProblem {
     Scales parts[2];
     GroupedRows grouped;
 };
+
+// Groups without rows may have compact scales.
+inline bool is_nothing(const SwizzleProblem& p) {
+    const SwizzleProblem::Scales& first = p.parts[0];
+    return first.matrices * first.lines * first.length == 0 && (!p.grouped.set() || first.out_layout.swizzled);
+}
 
 // Moves groups of rows from one padding to another, for pad_groups and unpad_groups alike. A plain tensor is one
 // rowwise part without scales. Rowwise: a row of a group has `line_bytes` bytes. Columnwise: a group is a range of columns
@@ -251,6 +266,7 @@ struct PadProblem {
     GroupedRows grouped;
     RowIndices by_index;  // of a plain tensor that is padded
 };
+inline bool is_nothing(const PadProblem& p) { return p.grouped.groups.count == 0; }
 
 enum class Grouping { None, Rows, Contraction };
 
@@ -311,6 +327,7 @@ struct GemmProblem {
     // Returns whether a contraction over `depth` codes leaves D as it is.
     MXQ_HD bool leaves_d(int64_t depth) const { return depth == 0 && beta == 1 && bias.format == 0; }
 };
+inline bool is_nothing(const GemmProblem& p) { return p.d.elements() == 0; }
 
 // Returns how far apart the matrices that a problem reads may lie. What it writes is dense.
 template <class Problem>

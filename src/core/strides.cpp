@@ -32,7 +32,6 @@ Buffers::Rows rows_between(int64_t matrices, int64_t matrix_stride, int64_t line
     return matrix_stride >= matrix ? Buffers::Rows{uint64_t(matrix), uint64_t(matrix_stride)} : Buffers::Rows{};
 }
 
-// Refuses strides of codes that are shorter than a K-major row.
 void require_code_strides(const mxq_tensor& t, int32_t part, const char* name, const Storage& s) {
     const Strides& strides = t.part(part).strides;
     const int64_t line_bytes = s.lines == 0 ? 0 : s.line_bytes;

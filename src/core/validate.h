@@ -3,7 +3,6 @@
 #pragma once
 #include "core/context.h"
 #include "core/options.h"
-#include "core/layer_gradients.h"
 #include "core/routed_problem.h"
 
 namespace mxq {

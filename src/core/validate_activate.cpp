@@ -5,12 +5,6 @@
 namespace mxq {
 namespace {
 
-const mxq_activate_options& options_or_default(const mxq_activate_options* given) {
-    static const mxq_activate_options defaults;
-    if (given) require_alive(given, "options");
-    return given ? *given : defaults;
-}
-
 // Refuses options that mean nothing to the activation.
 void require_options(const mxq_activate_options& options) {
     if (options.gate_layout_set && !is_gated(Activation(options.activation)))
@@ -42,19 +36,23 @@ void require_unpadded(const mxq_tensor& t, const char* name) {
 }
 
 // Adds numbers of the options, `count` of them, to the buffers of the call.
+void add_numbers(int32_t format, const Buffer& buffer, int64_t count, const char* name, const char* setter, Access access,
+                 Buffers& buffers) {
+    const Format& found = *find_format(format);
+    const uint64_t element = uint64_t(found.bits / 8), need = uint64_t(count) * element;
+    if (buffer.pointer && buffer.bytes < need)
+        fail(MXQ_STATUS_BUFFER_TOO_SMALL, "options.%s holds %llu bytes, expected at least %llu: %lld numbers of %s; give as many",
+             name, (unsigned long long)buffer.bytes, (unsigned long long)need, (long long)count, found.name);
+    buffers.add({"options", nullptr, name}, buffer.pointer, buffer.bytes, need, element, access, setter);
+}
+
 PlainArray view_of_numbers(int32_t format, const Buffer& buffer, int64_t count, const char* name, const char* setter,
                            Buffers& buffers) {
     if (format == 0) return {};
-    const int64_t element = find_format(format)->bits / 8;
-    const uint64_t need = uint64_t(count) * uint64_t(element);
-    if (buffer.pointer && buffer.bytes < need)
-        fail(MXQ_STATUS_BUFFER_TOO_SMALL, "options.%s holds %llu bytes, expected at least %llu: %lld numbers of %s; give as many",
-             name, (unsigned long long)buffer.bytes, (unsigned long long)need, (long long)count, find_format(format)->name);
-    buffers.add({"options", nullptr, name}, buffer.pointer, buffer.bytes, need, uint64_t(element), Access::Read, setter);
+    add_numbers(format, buffer, count, name, setter, Access::Read, buffers);
     return {buffer.pointer, format};
 }
 
-// Sets which columns are gates and which are ups.
 void lay_out_gates(int32_t layout, int64_t cols, ActivatedMatrix& matrix) {
     const bool interleaved = layout >= MXQ_GATE_LAYOUT_INTERLEAVED_GATE_UP;
     const bool up_first = layout == MXQ_GATE_LAYOUT_UP_GATE || layout == MXQ_GATE_LAYOUT_INTERLEAVED_UP_GATE;
@@ -80,18 +78,12 @@ ActivatedMatrix activated_view(const mxq_activate_options& options, const mxq_te
     return matrix;
 }
 
-// Adds where to write numbers in F32 to the buffers of the call. NULL: not wanted.
+// Adds where to write gradients to the buffers of the call. NULL: not wanted.
 float* view_of_gradients(const Buffer& buffer, int64_t count, const char* name, const char* setter, Buffers& buffers) {
-    if (!buffer.pointer) return nullptr;
-    const uint64_t need = uint64_t(count) * sizeof(float);
-    if (buffer.bytes < need)
-        fail(MXQ_STATUS_BUFFER_TOO_SMALL, "options.%s holds %llu bytes, expected at least %llu: %lld numbers of f32; give as many",
-             name, (unsigned long long)buffer.bytes, (unsigned long long)need, (long long)count);
-    buffers.add({"options", nullptr, name}, buffer.pointer, buffer.bytes, need, sizeof(float), Access::Write, setter);
+    if (buffer.pointer) add_numbers(MXQ_FORMAT_F32, buffer, count, name, setter, Access::Write, buffers);
     return static_cast<float*>(buffer.pointer);
 }
 
-// Adds the output of the call, and its options, to the problem.
 void add_output(const mxq_activate_options& options, const mxq_tensor& out, const char* verb, Buffers& buffers, Check check,
                 ActivateProblem& p) {
     p.quantizes = out.format->quantized();
@@ -104,7 +96,6 @@ void add_output(const mxq_activate_options& options, const mxq_tensor& out, cons
     }
 }
 
-// Refuses the options of backward alone.
 void refuse_gradients(const mxq_activate_options& options) {
     if (options.bias_gradient.pointer || options.row_weight_gradient.pointer)
         fail(MXQ_STATUS_INVALID_ARGUMENT,

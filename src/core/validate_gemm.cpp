@@ -9,14 +9,12 @@
 namespace mxq {
 namespace {
 
-// Returns an MN-major operand.
 GemmOperand read_across(GemmOperand stored) {
     std::swap(stored.lines, stored.length);
     stored.across = true;
     return stored;
 }
 
-// Returns the view of a plain operand by its rows.
 GemmOperand plain_rows(const mxq_tensor& t, const char* name, Buffers& buffers, RowIndices& by_index) {
     const PlainMatrix plain = indexed_view(t, name, buffers, by_index);
     GemmOperand operand{};
@@ -67,7 +65,6 @@ bool is_read_by_rows(const Transposes& transposed, const mxq_tensor& b) {
     return !transposed.a && !transposed.b && b.format->quantized() && b.rowwise.declared && !b.columnwise.declared;
 }
 
-// Returns the rowwise part of b as an MN-major operand.
 GemmOperand rows_of_weights(const mxq_tensor& b, Buffers& buffers, Check check) {
     if (b.rowwise.transformed)
         fail(MXQ_STATUS_INVALID_ARGUMENT,
@@ -225,12 +222,6 @@ GemmProblem gemm_problem(const mxq_gemm_options& options, const mxq_tensor& a, c
     p.host_ends = host_ends(a, p.groups, buffers);
     buffers.check_overlaps();
     return p;
-}
-
-const mxq_gemm_options& options_or_default(const mxq_gemm_options* given) {
-    static const mxq_gemm_options defaults;
-    if (given) require_alive(given, "options");
-    return given ? *given : defaults;
 }
 
 // Holds the arguments of gemm or grouped_gemm, none of which is NULL.

@@ -9,13 +9,6 @@
 namespace mxq {
 namespace {
 
-const mxq_routing_s& require_routing(const mxq_routing* routing) {
-    if (!routing)
-        fail(MXQ_STATUS_INVALID_ARGUMENT, "routing is NULL, expected a routing; create one with mxq_routing_create");
-    require_alive(routing, "routing");
-    return *routing;
-}
-
 // Returns the weights of choices and adds them to the buffers of the call.
 ChoiceWeights weights_view(const mxq_routing_s& routing, Buffers& buffers) {
     if (routing.weight_format == 0) return {};
@@ -47,10 +40,10 @@ void require_rows(const mxq_tensor& t, const char* name, int64_t rows, const cha
              name, shape_text(t).c_str(), (long long)rows, of);
 }
 
-void require_cols(const mxq_tensor& t, const char* name, const mxq_tensor& in) {
-    if (t.cols != in.cols)
-        fail(MXQ_STATUS_SHAPE_MISMATCH, "%s is %s, expected %lld columns, those of in (%s); create it so", name,
-             shape_text(t).c_str(), (long long)in.cols, shape_text(in).c_str());
+void require_cols(const mxq_tensor& t, const char* name, const mxq_tensor& like, const char* like_name) {
+    if (t.cols != like.cols)
+        fail(MXQ_STATUS_SHAPE_MISMATCH, "%s is %s, expected %lld columns, those of %s (%s); create it so", name,
+             shape_text(t).c_str(), (long long)like.cols, like_name, shape_text(like).c_str());
 }
 
 // Returns the view of a tensor with a row for each choice, of as many columns as `like`, whose groups have no padding.
@@ -58,9 +51,7 @@ PlainMatrix rows_view(const mxq_tensor& tensor, const char* name, const mxq_rout
                       Buffers& buffers, Access access) {
     const mxq_tensor& t = require(&tensor, name);
     require_rows(t, name, routing.rows(), "one for each choice of each token");
-    if (t.cols != like.cols)
-        fail(MXQ_STATUS_SHAPE_MISMATCH, "%s is %s, expected %lld columns, those of d_out (%s); create it so", name,
-             shape_text(t).c_str(), (long long)like.cols, shape_text(like).c_str());
+    require_cols(t, name, like, "d_out");
     if (t.groups.set && t.rowwise_alignment != 1)
         fail(MXQ_STATUS_UNSUPPORTED, "%s has groups padded to multiples of %d rows, expected no padding", name,
              t.rowwise_alignment);
@@ -140,7 +131,7 @@ CombineProblem validate_combine(const Context& context, const mxq_quantize_optio
     refuse_options(options, "combine");
     require_rows(in, "in", routing.rows(), "one for each choice of each token");
     require_rows(out, "out", routing.tokens, "one for each token");
-    require_cols(out, "out", in);
+    require_cols(out, "out", in, "in");
     require_no_groups(out, "out", "its rows are tokens; clear them");
     if (in.groups.set && in.rowwise_alignment != 1)
         fail(MXQ_STATUS_UNSUPPORTED,
@@ -157,7 +148,7 @@ CombineProblem validate_combine(const Context& context, const mxq_quantize_optio
     if (residual_tensor) {
         const mxq_tensor& residual = require(residual_tensor, "residual");
         require_rows(residual, "residual", routing.tokens, "one for each token");
-        require_cols(residual, "residual", in);
+        require_cols(residual, "residual", in, "in");
         require_no_groups(residual, "residual", "its rows are tokens; clear them");
         p.residual = plain_view(residual, "residual", buffers, Access::Read);
         p.has_residual = true;

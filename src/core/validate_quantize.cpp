@@ -9,12 +9,6 @@ namespace {
     fail(MXQ_STATUS_INVALID_ARGUMENT, "options sets %s, which %s does not have; use other options", option, verb);
 }
 
-const mxq_quantize_options& options_or_default(const mxq_quantize_options* given) {
-    static const mxq_quantize_options defaults;
-    if (given) require_alive(given, "options");
-    return given ? *given : defaults;
-}
-
 [[noreturn]] void refuse_option(const char* option, const char* takers, const mxq_tensor& out) {
     fail(MXQ_STATUS_INVALID_ARGUMENT, "options sets %s, which only %s has, and out is %s with %s scales; use other options",
          option, takers, out.format->name, out.tile().name);

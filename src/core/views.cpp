@@ -48,6 +48,13 @@ const mxq_tensor& require(const mxq_tensor* tensor, const char* name) {
     return *tensor;
 }
 
+const mxq_routing& require_routing(const mxq_routing* routing) {
+    if (!routing)
+        fail(MXQ_STATUS_INVALID_ARGUMENT, "routing is NULL, expected a routing; create one with mxq_routing_create");
+    require_alive(routing, "routing");
+    return *routing;
+}
+
 void require_plain(const mxq_tensor& t, const char* name, const char* remedy) {
     if (t.format->quantized())
         fail(MXQ_STATUS_UNSUPPORTED, "%s is %s, expected f32, f16 or bf16; %s", name, t.format->name, remedy);
@@ -275,7 +282,6 @@ void require_hadamard_alike(const mxq_tensor& in, const mxq_tensor& out, int32_t
 
 namespace {
 
-// Refuses a part that the call writes and that may only be read.
 void require_writable(const Part& given, int32_t part, const char* name) {
     if (given.is_const)
         fail(MXQ_STATUS_INVALID_ARGUMENT,

@@ -5,6 +5,7 @@
 #include "core/buffers.h"
 #include "core/error.h"
 #include "core/problem.h"
+#include "core/routing.h"
 #include "core/validate.h"
 
 namespace mxq {
@@ -19,6 +20,15 @@ std::string tensor_text(const mxq_tensor& t);
 const char* part_name(int32_t part);
 
 const mxq_tensor& require(const mxq_tensor* tensor, const char* name);
+const mxq_routing& require_routing(const mxq_routing* routing);
+
+// Returns the options of a call, or the defaults for NULL.
+template <class Options>
+const Options& options_or_default(const Options* given) {
+    static const Options defaults;
+    if (given) require_alive(given, "options");
+    return given ? *given : defaults;
+}
 void require_plain(const mxq_tensor& t, const char* name, const char* remedy = "create it with another format");
 void require_quantized(const mxq_tensor& t, const char* name, const char* remedy = "quantize it first");
 

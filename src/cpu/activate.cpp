@@ -5,16 +5,10 @@
 #include "core/groups.h"
 #include "cpu/engine.h"
 #include "cpu/implementations.h"
-#include "cpu/quantize.h"
 
 namespace mxq::cpu {
 namespace {
 
-Reason declines(const Context& context, const ActivateProblem&) {
-    return context.is_cpu() ? "" : "needs a CPU context, found a CUDA one";
-}
-
-// Returns a group as a problem of its own.
 ActivateProblem problem_of_group(const ActivateProblem& problem, const GroupStart& start, int64_t rows) {
     ActivateProblem group = problem;
     group.quantize.source = group_of(problem.quantize.source, start, rows);
@@ -53,14 +47,13 @@ void run_activate(const Context& context, const ActivateProblem& problem) {
         return;
     }
     const Engine& engine = *context.cpu;
-    const PlainMatrix& out = problem.out;
-    const int64_t bytes = out.matrices * out.rows * out.cols * (find_format(out.format)->bits / 8);
+    const bool stream = streams(problem.out);
     const Scratch scratch(engine.scratch());
     for_each_rectangle(engine.pool(), jobs_of(problem), [&](const ActivateProblem& one, const Rectangle& region, int worker) {
-        engine.kernels().activate(one, region, bytes >= kStreamBytes, scratch.of(worker));
+        engine.kernels().activate(one, region, stream, scratch.of(worker));
     });
 }
 
-const ActivateImplementation activate = {.name = "cpu", .declines = declines, .run = run, .reads = Addresses::Listed};
+const ActivateImplementation activate = {.name = "cpu", .declines = needs_cpu, .run = run, .reads = Addresses::Listed};
 
 }  // namespace mxq::cpu

@@ -9,10 +9,6 @@
 namespace mxq::cpu {
 namespace {
 
-Reason declines(const Context& context, const ActivateProblem&) {
-    return context.is_cpu() ? "" : "needs a CPU context, found a CUDA one";
-}
-
 // The sums of chunks of kRectangleRows rows of each expert or group, and of them all.
 struct BiasSums {
     const std::vector<Job<ActivateProblem>>& jobs;
@@ -29,7 +25,6 @@ struct BiasSums {
     float* at(int64_t one, const Rectangle& region) {
         return &chunks[size_t((first[size_t(one)] + region.row / kRectangleRows) * cols + region.col)];
     }
-    // Stores the sum of all chunks of an expert or group.
     void store(int64_t one, float* to) const {
         std::fill_n(to, cols, 0.0f);
         for (int64_t chunk = first[size_t(one)]; chunk < first[size_t(one) + 1]; chunk++)
@@ -38,7 +33,6 @@ struct BiasSums {
     }
 };
 
-// Returns the rows of each expert or group.
 std::vector<int64_t> rows_of_all(const ActivateProblem& problem) {
     const Source& source = problem.quantize.source;
     if (!problem.quantize.grouped.set()) return std::vector<int64_t>(size_t(source.matrices), source.rows);
@@ -79,6 +73,6 @@ void run(const Context& context, const ActivateProblem& problem, const Launch&) 
 }  // namespace
 
 const ActivateImplementation activate_backward = {
-    .name = "cpu", .declines = declines, .run = run, .reads = Addresses::Listed};
+    .name = "cpu", .declines = needs_cpu, .run = run, .reads = Addresses::Listed};
 
 }  // namespace mxq::cpu

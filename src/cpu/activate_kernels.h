@@ -6,18 +6,10 @@ namespace mxq::cpu {
 namespace {
 
 void activate_rectangle(const ActivateProblem& problem, const Rectangle& region, bool stream, void* scratch) {
-    ConvertBuffers& buffers = *::new (scratch) ConvertBuffers;
     const LoadValues load = loader_of(problem.quantize);
-    const auto convert = with_plain(problem.out.format, []<class T>(T) { return &convert_values<T>; });
-    for (int64_t row = region.row; row < region.row + region.rows; row++)
-        for (int64_t col = region.col; col < region.col + region.cols; col += kPatchCols) {
-            const int64_t count = least(kPatchCols, region.col + region.cols - col);
-            load(problem.quantize, {region.matrix, row, col, 1, count}, 1, count, buffers.values);
-            convert(buffers.values, count, buffers.out);
-            store_line(number_at(problem.out, region.matrix, row, col), buffers.out, count * number_bytes(problem.out),
-                       stream);
-        }
-    finish_stores();
+    store_rectangle(problem.out, region, stream, scratch, [&](int64_t row, int64_t col, int64_t count, float* values) {
+        load(problem.quantize, {region.matrix, row, col, 1, count}, 1, count, values);
+    });
 }
 
 // Stores the sums of the columns of a rectangle of gradients, row after row.
@@ -44,7 +36,7 @@ void add_row_products(const ActivationGradient& gradient, int64_t matrix, int64_
     unweighted.row_weights = {};
     activate_row(unweighted, input_line<T>(gradient.from.in, matrix, row, 0), matrix, row, col, count, values);
     with_plain(gradient.result.format, [&]<class D>(D) {
-        load_row(reinterpret_cast<const D*>(plain_row(gradient.result, matrix, row)) + col, count, result);
+        load_row(reinterpret_cast<const D*>(element_address(gradient.result, matrix, row, col)), count, result);
     });
     for (int64_t i = 0; i < count; i++) sums[i] = add_rn(sums[i], multiply_rn(result[i], values[i]));
 }

@@ -7,10 +7,6 @@
 namespace mxq::cpu {
 namespace {
 
-Reason declines(const Context& context, const AmaxProblem&) {
-    return context.is_cpu() ? "" : "needs a CPU context, found a CUDA one";
-}
-
 void run(const Context& context, const AmaxProblem& problem, const Launch&) {
     const QuantizeProblem& quantize = problem.quantize;
     const Slices slices(quantize, maxima_for_amax);
@@ -22,6 +18,6 @@ void run(const Context& context, const AmaxProblem& problem, const Launch&) {
 
 }  // namespace
 
-const AmaxImplementation amax = {.name = "cpu", .declines = declines, .run = run, .reads = Addresses::Listed};
+const AmaxImplementation amax = {.name = "cpu", .declines = needs_cpu, .run = run, .reads = Addresses::Listed};
 
 }  // namespace mxq::cpu

@@ -7,10 +7,6 @@
 namespace mxq::cpu {
 namespace {
 
-Reason declines(const Context& context, const CombineProblem&) {
-    return context.is_cpu() ? "" : "needs a CPU context, found a CUDA one";
-}
-
 void run(const Context& context, const CombineProblem& problem, const Launch&) {
     constexpr int64_t height = 16, width = 4096;  // of a rectangle
     const Engine& engine = *context.cpu;
@@ -23,6 +19,6 @@ void run(const Context& context, const CombineProblem& problem, const Launch&) {
 
 }  // namespace
 
-const CombineImplementation combine = {.name = "cpu", .declines = declines, .run = run};
+const CombineImplementation combine = {.name = "cpu", .declines = needs_cpu, .run = run};
 
 }  // namespace mxq::cpu

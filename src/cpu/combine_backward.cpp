@@ -13,33 +13,16 @@ namespace {
 
 constexpr int64_t kPartials = 256;  // sums of products, of the columns that are as far apart
 
-Reason declines(const Context& context, const CombineBackwardProblem&) {
-    return context.is_cpu() ? "" : "needs a CPU context, found a CUDA one";
-}
-
-// Calls body(T) with the type of a plain format.
-template <class Body>
-auto with_type(int32_t format, const Body& body) {
-    if (format == MXQ_FORMAT_F32) return body(float{});
-    return format == MXQ_FORMAT_F16 ? body(F16{}) : body(Bf16{});
-}
-
 // Returns where a row begins; a matrix without columns may be at NULL.
 template <class T>
 T* row_of(const PlainMatrix& matrix, int64_t row) {
     return matrix.cols == 0 ? nullptr : static_cast<T*>(matrix.data) + row * matrix.row_stride;
 }
 
-float weight_of(const ChoiceWeights& weights, int64_t choice) {
-    if (!weights.set()) return 1.0f;
-    return weights.format == MXQ_FORMAT_F32 ? static_cast<const float*>(weights.values)[choice]
-                                            : to_float(static_cast<const Bf16*>(weights.values)[choice]);
-}
-
 // Stores the gradient of a row: that of its token times the weight.
 void store_gradient(const CombineBackwardProblem& p, int64_t token, int64_t row, float weight) {
-    with_type(p.d_out.format, [&]<class From>(From) {
-        with_type(p.d_in.format, [&]<class To>(To) {
+    with_plain(p.d_out.format, [&]<class From>(From) {
+        with_plain(p.d_in.format, [&]<class To>(To) {
             const From* const from = row_of<From>(p.d_out, token);
             To* const to = row_of<To>(p.d_in, row);
             for (int64_t i = 0; i < p.d_out.cols; i++) to[i] = from_float<To>(multiply_rn(weight, to_float(from[i])));
@@ -50,8 +33,8 @@ void store_gradient(const CombineBackwardProblem& p, int64_t token, int64_t row,
 // Returns the sum of the products of the token's gradient and a row, as a tree.
 float sum_products(const CombineBackwardProblem& p, int64_t token, int64_t row) {
     float sums[kPartials] = {};
-    with_type(p.d_out.format, [&]<class A>(A) {
-        with_type(p.in.format, [&]<class B>(B) {
+    with_plain(p.d_out.format, [&]<class A>(A) {
+        with_plain(p.in.format, [&]<class B>(B) {
             const A* const a = row_of<A>(p.d_out, token);
             const B* const b = row_of<B>(p.in, row);
             for (int64_t first = 0; first < p.in.cols; first += kPartials) {
@@ -68,7 +51,7 @@ float sum_products(const CombineBackwardProblem& p, int64_t token, int64_t row) 
 
 void run_choice(const CombineBackwardProblem& p, int64_t choice) {
     const int64_t token = choice / p.choices, row = p.choice_rows[choice];
-    if (p.has_d_in && row >= 0) store_gradient(p, token, row, weight_of(p.weights, choice));
+    if (p.has_d_in && row >= 0) store_gradient(p, token, row, p.weights.at(choice));
     if (p.has_d_weights)
         row_of<float>(p.d_weights, token)[choice - token * p.choices] =
             row < 0 ? 0.0f : from_float<float>(sum_products(p, token, row));
@@ -82,6 +65,6 @@ void run(const Context& context, const CombineBackwardProblem& problem, const La
 
 }  // namespace
 
-const CombineBackwardImplementation combine_backward = {.name = "cpu", .declines = declines, .run = run};
+const CombineBackwardImplementation combine_backward = {.name = "cpu", .declines = needs_cpu, .run = run};
 
 }  // namespace mxq::cpu

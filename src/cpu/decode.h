@@ -34,7 +34,6 @@ MXQ_HD void store_sixteen(const SixteenFloats& floats, float* to) {
 MXQ_HD SixteenFloats times(const SixteenFloats& a, const SixteenFloats& b) {
     return {_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)};
 }
-// Returns sixteen copies of a value.
 MXQ_HD SixteenFloats sixteen_of(float value) { return {_mm256_set1_ps(value), _mm256_set1_ps(value)}; }
 
 // Returns bytes picked from the same 16 bytes for both halves of 128 bits: for each lane the pair of bytes that holds its
@@ -140,7 +139,6 @@ MXQ_HD SixteenFloats times(const SixteenFloats& a, const SixteenFloats& b) {
     for (int i = 0; i < kSixteen; i++) product.values[i] = multiply_rn(a.values[i], b.values[i]);
     return product;
 }
-// Returns sixteen copies of a value.
 MXQ_HD SixteenFloats sixteen_of(float value) {
     SixteenFloats floats;
     for (float& each : floats.values) each = value;

@@ -88,7 +88,6 @@ void decode_sixteens(const uint8_t* codes, int64_t count, const float* factors, 
 
 using DecodeSixteens = decltype(&decode_sixteens<E2M1, true>);
 
-// Returns decode_sixteens for the part's element and kind of scales.
 inline DecodeSixteens decode_sixteens_of(const QuantizedPart& part) {
     return with_element(part.element, [&]<class E>(E) -> DecodeSixteens {
         if (part.scale_type == ScaleType::E4M3) return decode_sixteens<E, true>;

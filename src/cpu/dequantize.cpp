@@ -1,6 +1,4 @@
 // The CPU implementation of dequantize: experts as they are, or each group as a matrix of its own.
-#include <cstring>
-
 #include "core/context.h"
 #include "cpu/engine.h"
 #include "core/group_view.h"
@@ -14,14 +12,6 @@ namespace {
 
 using Jobs = std::vector<Job<DequantizeProblem>>;
 
-Reason declines(const Context& context, const DequantizeProblem&) {
-    return context.is_cpu() ? "" : "needs a CPU context, found a CUDA one";
-}
-
-// Returns the bytes of a plain element.
-int64_t element_bytes(const PlainMatrix& matrix) { return find_format(matrix.format)->bits / 8; }
-
-// Appends the job of a problem without groups, or of one group.
 void add(Jobs& jobs, const DequantizeProblem& problem) { add_job(jobs, problem, grid_of(problem.out, problem.columnwise)); }
 
 // Returns a job for each group that has rows, or one job for all experts.
@@ -45,22 +35,15 @@ Jobs jobs_of(const DequantizeProblem& problem) {
     return jobs;
 }
 
-// Clears the output's padding below the rows of a group.
-void clear_padding(const PlainMatrix& out) {
-    const int64_t bytes = element_bytes(out);
-    for (int64_t row = out.rows; row < round_up(out.rows, out.group_unit); row++)
-        std::memset(static_cast<char*>(out.data) + row * out.row_stride * bytes, 0, size_t(out.cols * bytes));
-}
-
 void run(const Context& context, const DequantizeProblem& problem, const Launch&) {
     const Engine& engine = *context.cpu;
-    const PlainMatrix& out = problem.out;
-    const bool stream = out.matrices * out.rows * out.cols * element_bytes(out) >= kStreamBytes;
+    const bool stream = streams(problem.out);
     const Jobs jobs = jobs_of(problem);
     require_decodable(problem.in, problem.grouped, "in");
     const Scratch scratch(engine.scratch());
     if (problem.grouped.set())
-        for (const auto& job : jobs) clear_padding(job.work.out);
+        for (const auto& [one, grid, first] : jobs)
+            clear_rows(one.out, one.out.rows, round_up(one.out.rows, one.out.group_unit));
     for_each_rectangle(engine.pool(), jobs, [&](const DequantizeProblem& one, const Rectangle& region, int worker) {
         engine.kernels().dequantize(one, region, stream, scratch.of(worker));
     });
@@ -68,6 +51,6 @@ void run(const Context& context, const DequantizeProblem& problem, const Launch&
 
 }  // namespace
 
-const DequantizeImplementation dequantize = {.name = "cpu", .declines = declines, .run = run, .reads = Addresses::Listed};
+const DequantizeImplementation dequantize = {.name = "cpu", .declines = needs_cpu, .run = run, .reads = Addresses::Listed};
 
 }  // namespace mxq::cpu

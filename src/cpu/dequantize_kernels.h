@@ -203,22 +203,29 @@ bool decode_blocks_via_f16(const uint8_t* codes, int64_t count, const float* fac
     return true;
 }
 
-// Decodes up to 16 rows of a tile, of which every column has a factor. Returns false, and stores nothing, if it does not
-// serve them.
+// Decodes up to 16 rows of a tile, of which every column has a factor. Calls store(even, odd, row, col) for every sixteen.
+template <class E, class Store>
+MXQ_HD void decode_tile(const uint8_t (*codes)[kTile], int64_t rows, int64_t cols, const float* factors, const Store& store) {
+    for (int64_t first = 0; first < cols; first += kMxBlock) {
+        const Floats even[] = {even_of(factors + first), even_of(factors + first + 16)};
+        const Floats odd[] = {odd_of(factors + first), odd_of(factors + first + 16)};
+        for (int64_t row = 0; row < rows; row++)
+            decode_32<E>(codes[row] + first, even, odd, [&](Floats even_values, Floats odd_values, int64_t at) {
+                store(even_values, odd_values, row, first + at);
+            });
+    }
+}
+
+// Decodes up to 16 rows of a tile. Returns false, and stores nothing, if it does not serve them.
 template <class E, class T>
 bool decode_columns_via_f16(const uint8_t (*codes)[kTile], int64_t rows, int64_t cols, const float* factors,
                           uint8_t (*out)[kTile * sizeof(float)]) {
     alignas(64) float scales[kTile];
     if (!make_f16_factors<E>(factors, cols, scales)) return false;
     if (!are_finite<E>(codes[0], rows * kTile)) return false;
-    for (int64_t first = 0; first < cols; first += kMxBlock) {
-        const Floats even[] = {even_of(scales + first), even_of(scales + first + 16)};
-        const Floats odd[] = {odd_of(scales + first), odd_of(scales + first + 16)};
-        for (int64_t row = 0; row < rows; row++)
-            decode_32<E>(codes[row] + first, even, odd, [&](Floats even_values, Floats odd_values, int64_t at) {
-                store_16(even_values, odd_values, reinterpret_cast<T*>(out[row]) + first + at);
-            });
-    }
+    decode_tile<E>(codes, rows, cols, scales, [&](Floats even, Floats odd, int64_t row, int64_t col) {
+        store_16(even, odd, reinterpret_cast<T*>(out[row]) + col);
+    });
     return true;
 }
 
@@ -238,17 +245,11 @@ bool decode_columns_to_bf16(const uint8_t (*codes)[kTile], int64_t rows, int64_t
     }
     if (!is_finite || !are_finite<E>(codes[0], rows * kTile)) return false;
     const Floats globals = all(has_global ? global : 1.0f);
-    for (int64_t first = 0; first < cols; first += kMxBlock) {
-        const Floats even[] = {even_of(scales + first), even_of(scales + first + 16)};
-        const Floats odd[] = {odd_of(scales + first), odd_of(scales + first + 16)};
-        for (int64_t row = 0; row < rows; row++)
-            decode_32<E>(codes[row] + first, even, odd, [&](Floats even_values, Floats odd_values, int64_t at) {
-                const Bits evens = rounded_to_bf16(has_global ? even_values * globals : even_values);
-                const Bits odds = rounded_to_bf16(has_global ? odd_values * globals : odd_values);
-                const Bits words = (evens >> 16) | (odds & 0xFFFF0000);
-                memcpy(reinterpret_cast<Bf16*>(out[row]) + first + at, &words, sizeof words);
-            });
-    }
+    decode_tile<E>(codes, rows, cols, scales, [&](Floats even, Floats odd, int64_t row, int64_t col) {
+        const Bits evens = rounded_to_bf16(has_global ? even * globals : even);
+        const Bits odds = rounded_to_bf16(has_global ? odd * globals : odd);
+        store_16(Floats(evens), Floats(odds), reinterpret_cast<Bf16*>(out[row]) + col);
+    });
     return true;
 }
 #endif
@@ -307,16 +308,11 @@ struct RectangleDequantizer {
     RectangleDequantizer(const DequantizeProblem& problem, bool stream)
         : problem(problem), in(problem.in), steps(steps_of(problem)), stream(stream) {}
 
-    // Stores `count` output elements of a row.
     void store(int64_t matrix, int64_t row, int64_t col, int64_t count, const uint8_t* from) {
-        const PlainMatrix& to = problem.out;
-        store_line(static_cast<uint8_t*>(to.data) + ((matrix * to.rows + row) * to.row_stride + col) * steps.bytes, from,
-                   count * steps.bytes, stream);
+        store_line(element_address(problem.out, matrix, row, col), from, count * steps.bytes, stream);
     }
-    // Returns where code `first` of a K-major row is stored.
     const uint8_t* codes(int64_t matrix, int64_t line, int64_t first) const { return line_of(in, matrix, line, first); }
 
-    // Dequantizes a rectangle of a rowwise part.
     void rows(const Rectangle& region) {
         for (int64_t row = region.row; row < region.row + region.rows; row++)
             for (int64_t col = region.col; col < region.col + region.cols; col += kPatchCols) {
@@ -329,7 +325,6 @@ struct RectangleDequantizer {
     // Returns all of `out` as one row.
     uint8_t* long_row() { return out[0]; }
 
-    // Decodes `count` codes of a row to long_row().
     void read_row(int64_t matrix, int64_t row, int64_t col, int64_t count) {
         float sixteenths[kLineSixteens];
         load_sixteenths(in, matrix, row, col, count, sixteenths);
@@ -341,7 +336,6 @@ struct RectangleDequantizer {
                    long_row() + done * steps.bytes);
     }
 
-    // Dequantizes a rectangle of a columnwise part.
     void columns(const Rectangle& region) {
         for (int64_t col = 0; col < region.cols; col += kTile)
             read_tile({region.matrix, region.row, region.col + col, region.rows, least(kTile, region.cols - col)});
@@ -362,7 +356,6 @@ struct RectangleDequantizer {
         }
     }
 
-    // Unpacks the K-major rows of codes of a tile, and loads their factors.
     void load_tile(const Rectangle& at) {
         for (int64_t col = 0; col < at.cols; col++) {
             steps.unpack(codes(at.matrix, at.col + col, at.row), at.rows, tile[col]);
@@ -372,7 +365,6 @@ struct RectangleDequantizer {
         }
     }
 
-    // Decodes up to 16 rows of a transposed tile to `out`.
     void read_columns(int64_t matrix, const uint8_t (*codes)[kTile], int64_t rows, int64_t cols, const float* factors) {
         if (steps.columns_via_f16 && steps.columns_via_f16(codes, rows, cols, factors, out)) return;
         const float global = global_scale(in, matrix);

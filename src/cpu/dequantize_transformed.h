@@ -25,7 +25,6 @@ void undo_transform(int64_t count, uint32_t mask, float* values) {
 struct TransformUndoer {
     const DequantizeProblem& problem;
     const LineDecoder decode;
-    const int64_t bytes;  // the size of an output element
     const decltype(&convert_values<float>) convert;
     const bool stream;
 
@@ -36,7 +35,6 @@ struct TransformUndoer {
     TransformUndoer(const DequantizeProblem& problem, bool stream)
         : problem(problem),
           decode(problem.in),
-          bytes(problem.out.format == MXQ_FORMAT_F32 ? 4 : 2),
           convert(with_plain(problem.out.format, []<class T>(T) { return &convert_values<T>; })),
           stream(stream) {
         static_assert(kPatchCols <= kTile * kSixteen);
@@ -50,10 +48,8 @@ struct TransformUndoer {
 
     // Stores `count` values of a row, which has room for whole sixteens.
     void store(int64_t matrix, int64_t to_row, int64_t col, int64_t count, const float* from) {
-        const PlainMatrix& to = problem.out;
         convert(from, count, out);
-        store_line(static_cast<uint8_t*>(to.data) + ((matrix * to.rows + to_row) * to.row_stride + col) * bytes, out,
-                   count * bytes, stream);
+        store_line(element_address(problem.out, matrix, to_row, col), out, count * problem.out.element_bytes(), stream);
     }
 
     void rows(const Rectangle& region) {
@@ -88,7 +84,6 @@ void undo_rectangle(const DequantizeProblem& problem, const Rectangle& region, b
     finish_stores();
 }
 
-// Dequantizes a rectangle of any part.
 void dequantize_any_rectangle(const DequantizeProblem& problem, const Rectangle& region, bool stream, void* scratch) {
     (problem.in.transformed ? undo_rectangle : dequantize_rectangle)(problem, region, stream, scratch);
 }

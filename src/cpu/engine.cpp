@@ -77,7 +77,6 @@ InstructionSet best_instruction_set() {
     return candidate->build;
 }
 
-// Returns the threads that a context with these options works with.
 std::shared_ptr<ThreadPool> pool_for(const mxq_context_options_s& options) {
     const int threads = options.threads > 0 ? options.threads : usable_cores();
     if (!options.parallel_for && !options.own_threads) return shared_pool(threads);
@@ -88,5 +87,12 @@ std::shared_ptr<ThreadPool> pool_for(const mxq_context_options_s& options) {
 
 Engine::Engine(const mxq_context_options_s& options)
     : instruction_set_(best_instruction_set()), pool_(pool_for(options)), scratch_(pool_->threads()) {}
+
+void open(Context& context, const mxq_context_options_s& options) {
+    context.cpu = std::make_shared<Engine>(options);
+    const int count = context.cpu->pool().threads();
+    context.description = format_text("CPU, %d thread%s%s, %s", count, count == 1 ? "" : "s",
+                                      options.parallel_for ? " of the host" : "", context.cpu->instruction_set());
+}
 
 }  // namespace mxq::cpu

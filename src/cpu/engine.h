@@ -3,6 +3,7 @@
 #pragma once
 #include <memory>
 
+#include "core/context.h"
 #include "core/options.h"
 #include "cpu/few_rows_kernels.h"
 #include "cpu/kernels.h"
@@ -37,5 +38,8 @@ private:
     const std::shared_ptr<ThreadPool> pool_;
     mutable ScratchCache scratch_;
 };
+
+// Opens a context on the CPU: sets context.cpu and context.description.
+void open(Context& context, const mxq_context_options_s& options);
 
 }  // namespace mxq::cpu

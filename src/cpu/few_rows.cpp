@@ -1,7 +1,5 @@
 #include "cpu/few_rows.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "cpu/gemm_repair.h"
@@ -28,23 +26,11 @@ Products products_of(const QuantizedPart& a, const QuantizedPart& b, int64_t row
     return bits <= kBf16Bits ? Products::dots : bits + code_bits(b) <= of_fp32 ? Products::exact : Products::fused;
 }
 
-// Returns whether 32 KiB of rows stay in L1 with the rows of B that pass through it.
-bool has_large_l1() {
-#if defined(_SC_LEVEL1_DCACHE_SIZE)
-    static const bool is_large = sysconf(_SC_LEVEL1_DCACHE_SIZE) >= 48 << 10;
-    return is_large;
-#else
-    return false;
-#endif
-}
-
-// Returns how many codes of the contraction a pass takes at most. Rows whose sums are in registers
-// stay in L1, others in L2. is_packed: numbers are BF16 and not fp32.
-int64_t pass_depth(int64_t row_count, bool in_registers, bool is_packed) {
-    const int64_t in_l1 = is_packed || has_large_l1() ? 2 * kPassDepth : kPassDepth;
+// Returns how many codes of the contraction a pass takes at most, so that rows stay in L2. is_packed: numbers are BF16 and
+// not fp32.
+int64_t pass_depth(int64_t row_count, bool is_packed) {
     const int64_t in_l2 = is_packed ? FewRowsScratch::row_floats : FewRowsScratch::row_floats / 2;
-    const int64_t most = in_registers ? std::min(in_l1 / row_count, kPassDepth) : std::min(in_l2 / row_count, kMostDepth);
-    return most / kGemmDepth * kGemmDepth;
+    return std::min(in_l2 / row_count, kMostDepth) / kGemmDepth * kGemmDepth;
 }
 
 }  // namespace
@@ -77,9 +63,8 @@ void FewRows::multiply(int64_t product, const OperandLines& a, const OperandLine
     const int64_t row_count = ceil_div(a.count, ceil_div(a.count, kPassRows));
     for (int64_t row = 0; row < a.count; row += row_count) {
         const OperandLines rows = a.some(row, std::min(row_count, a.count - row));
-        const bool in_registers = b.part.scale_type == ScaleType::None && rows.count <= kernels_->register_rows;
         const Products products = products_of(a.part, b.part, rows.count, *kernels_);
-        const int64_t depth = pass_depth(rows.count, in_registers, products == Products::dots && kernels_->packs_dots);
+        const int64_t depth = pass_depth(rows.count, products == Products::dots && kernels_->packs_dots);
         for (int64_t at = 0; at < k; at += depth) {
             FewRowsPass pass{};
             pass.row_count = rows.count;

@@ -1,6 +1,5 @@
 // Products of up to sixteen rows on AVX2: while rows of codes are multiplied, those that come next are decoded. Plain
-// numbers with more rows than have their sums in registers are multiplied in the same steps. Part of few_rows_kernels.cpp,
-// whose head fixes the order of each sum.
+// numbers are multiplied in the same steps. Part of few_rows_kernels.cpp, whose head fixes the order of each sum.
 //
 //     step      a unit of two or four rows of B, as F16 numbers in L1, with up to kStepRows rows. Between its multiply-adds
 //               a unit of the rows of B of the next step is decoded from its codes to L1, two or three operations at a time
@@ -25,13 +24,24 @@ namespace {
 
 #if defined(__AVX512F__)
 constexpr bool kDecodesAhead = false;  // by other kernels
-template <class Weights>
-bool multiply_ahead(const FewRowsPass&, const Columns&, float*);
-template <class Weights>
-void multiply_plain(const FewRowsPass&, const Columns&, float*);
 #else
 constexpr bool kDecodesAhead = true;
 constexpr int kStepRows = 4;
+
+// Looks for codes of E4M3 that are NaN: all ones but for the sign. Without `searches` it does nothing.
+template <bool searches>
+struct NanSearch {
+    // Looks at 32 codes. Twice those of NaN are the largest.
+    MXQ_HD void look_at([[maybe_unused]] __m256i codes) {
+        if constexpr (searches) most = _mm256_max_epu8(most, _mm256_add_epi8(codes, codes));
+    }
+    bool found() const {
+        if constexpr (searches) return _mm256_movemask_epi8(_mm256_cmpeq_epi8(most, _mm256_set1_epi8(char(0xFE)))) != 0;
+        return false;
+    }
+
+    __m256i most = _mm256_setzero_si256();  // of twice the codes
+};
 
 // The rows of B of a step: their units, decoded or plain numbers, and the factors of these.
 template <int lines>
@@ -144,10 +154,6 @@ struct DecodeAhead {
     PieceDecoder<E> decode = {};
 };
 
-// Keeps the compiler from knowing what is stored there. GCC kept the sums of a section for the next one, in registers that
-// it did not have, and so on the stack as well: two rows took up to a tenth more.
-MXQ_HD void reload(float*& stored) { asm("" : "+r"(stored)); }
-
 // Multiplies the rows of B with so many rows. Calls decode(step) for each row of B of each part of a vector.
 template <class Weights, int rows, int lines, class Decode>
 MXQ_HD void multiply_step(const StepLines<lines>& now, const float* numbers, float* sums, int64_t stride, Decode&& decode) {
@@ -184,12 +190,13 @@ void multiply_more(const void* unit_0, const void* unit_1, const float* factors_
     multiply_step<Weights, rows, 2>({{unit_0, unit_1}, {factors_0, factors_1}}, numbers, sums, stride, [](int) {});
 }
 
-// Multiplies two rows of B with two rows or more, which are divided evenly.
+// Multiplies two rows of B with some rows, which are divided evenly.
 template <class Weights>
 MXQ_HD void multiply_rest(const StepLines<2>& now, const float* numbers, float* sums, int64_t stride, int64_t rest) {
     for (int64_t rows; rest > 0; rest -= rows, numbers += rows * kUnit, sums += rows * kLanes) {
         rows = ceil_div(rest, ceil_div(rest, kStepRows));
-        const auto multiply = rows == 2   ? multiply_more<Weights, 2>
+        const auto multiply = rows == 1   ? multiply_more<Weights, 1>
+                              : rows == 2 ? multiply_more<Weights, 2>
                               : rows == 3 ? multiply_more<Weights, 3>
                                           : multiply_more<Weights, 4>;
         multiply(now.units[0], now.units[1], now.factors[0], now.factors[1], numbers, sums, stride);

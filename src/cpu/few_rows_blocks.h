@@ -139,18 +139,14 @@ MXQ_HD void multiply_units_in_turns(BlockUnits<Weights> b, int64_t count, const 
         multiply_in_turns(b, left > 1, numbers, pieces, sums);
 }
 
-#if defined(__AVX512BF16__)
 // Adds the dot products of a pair of vectors of a row of B and of the rows to runs.
 template <int rows, class Line>
-MXQ_HD void add_dots(const Line& line, int step, bool begins, const float* numbers, Lanes (&runs)[rows]) {
-    const Words pairs = line.pairs(step);
+MXQ_HD void multiply_dots(const Line& line, int step, bool begins, const float* numbers, Lanes (&runs)[rows]) {
+    const Lanes pairs = as_lanes(line.pairs(step));
 #pragma GCC unroll 8
-    for (int r = 0; r < rows; r++) {
-        const Words row = _mm512_loadu_si512(numbers + r * kRowFloats<Products::dots>);
-        runs[r].all = _mm512_dpbf16_ps(begins ? no_lanes().all : runs[r].all, __m512bh(pairs), __m512bh(row));
-    }
+    for (int r = 0; r < rows; r++)
+        runs[r] = add_dots(load_lanes(numbers + r * kRowFloats<Products::dots>), pairs, begins ? no_lanes() : runs[r]);
 }
-#endif
 
 // A unit of a row of codes and its factors, the unit that is multiplied next, and how far away the row of B is that is
 // prefetched meanwhile.
@@ -176,7 +172,7 @@ MXQ_HD void multiply_by_pieces(LineUnit line, int now, const float* numbers,
         DecodedPiece<typename Weights::Element>& some = pieces[(now + piece) % 2];
         if (step == 0) pieces[(now + piece + 1) % 2].take(piece_after<Weights>(line.codes, piece, line.next));
         if constexpr (products == Products::dots) {
-            add_dots(some, step, begins, numbers + n / 2 * kLanes, runs);
+            multiply_dots(some, step, begins, numbers + n / 2 * kLanes, runs);
         } else {
             const auto row_of = [&](int r, int i) __attribute__((always_inline)) {
                 return load_lanes(numbers + r * kUnit + (n + i) * kLanes);

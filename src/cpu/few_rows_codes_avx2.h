@@ -1,4 +1,4 @@
-// Decodes codes of a unit to F16 numbers with AVX2. Part of few_rows_kernels.cpp, through few_rows_codes.h.
+// Decodes codes of a unit to F16 numbers with AVX2. Part of few_rows_kernels.cpp.
 //
 // Codes of four bits pick bytes of F16 numbers. Codes of six and eight bits move to where F16 has their bits.
 #pragma once
@@ -146,7 +146,6 @@ struct NibblePiece {
     }
 
 private:
-    // Loads two bytes of each lane.
     MXQ_HD static Words both_halves(const uint8_t* unit, int piece) {
         const uint8_t* const from = unit + 2 * piece;
         return _mm256_blend_epi16(load_words(from), load_words(from + kUnit / 4 - 2), 0xAA);
@@ -169,17 +168,10 @@ MXQ_HD Lanes load_halves(const uint16_t* unit, int n, int64_t part) {
     return {_mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(from)))};
 }
 
-template <class E, class Use>
-MXQ_HD void decode_unit(const uint8_t* codes, int64_t part, const Use& use) {
-    alignas(64) uint16_t halves[kUnit];
-    for (int piece = E::bits == 4 ? 0 : int(part); piece < kPieces<E>; piece += E::bits == 4 ? 1 : 2) {
-        PieceDecoder<E> decode;
-#pragma GCC unroll 8
-        for (int step = 0; step < decode.steps; step++) decode(step, codes, piece, halves, [](const Words&) {});
-    }
-#pragma GCC unroll 8
-    for (int n = 0; n < kUnitVectors; n++) use(n, load_halves<E>(halves, n, part));
-}
+template <class E>
+struct UnitDecoder {
+    using Element = E;  // units are decoded ahead, piece by piece
+};
 template <class E>
 constexpr int kFold = E::bits == 4 ? 0 : 15 - E::bias;  // from F16
 // Tells whether NaN becomes a number: rows of B that have some are decoded in another way.

@@ -1,4 +1,4 @@
-// Decodes codes of a unit to BF16 and fp32 numbers with AVX-512. Part of few_rows_kernels.cpp, through few_rows_codes.h.
+// Decodes codes of a unit to BF16 and fp32 numbers with AVX-512. Part of few_rows_kernels.cpp and gemm_kernels.cpp.
 //
 // Codes pick BF16 numbers from registers that hold all values of an element. Words of four bits do, and without VBMI words
 // of six and eight bits. With VBMI, bytes of six and eight bits pick both bytes of such numbers. In blocks without dot
@@ -254,14 +254,24 @@ private:
     Words pairs_[2];        // of six and eight
 };
 
-template <class E, class Use>
-MXQ_HD void decode_unit(const uint8_t* codes, int64_t, const Use& use) {
-    decode_pairs<E>(
-        codes, [&](int s, __m512i pairs) __attribute__((always_inline)) {
-            use(2 * s, as_lanes(upper_of(pairs)));
-            use(2 * s + 1, as_lanes(lower_of(pairs)));
-        });
-}
+// Decodes units of codes of E to fp32 numbers or to pairs of BF16.
+template <class E>
+struct UnitDecoder {
+    using Element = E;
+
+    template <class Use>
+    MXQ_HD static void decode(const uint8_t* codes, const Use& use) {
+        decode_pairs<E>(
+            codes, [&](int s, Words pairs) __attribute__((always_inline)) {
+                use(2 * s, as_lanes(upper_of(pairs)));
+                use(2 * s + 1, as_lanes(lower_of(pairs)));
+            });
+    }
+    template <class Use>
+    MXQ_HD static void decode_words(const uint8_t* codes, const Use& use) {
+        decode_pairs<E>(codes, use);
+    }
+};
 template <class E>
 constexpr int kFold = 0;
 template <class E>

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "cpu/few_rows_columns.h"
-#include "cpu/few_rows_operands.h"
 
 namespace mxq::cpu {
 namespace {

@@ -1,8 +1,6 @@
 // Products of few rows of A with many K-major rows of B, compiled once per instruction set (MXQ_ISA: avx2, avx512bw, avx512,
-// which has VBMI, and avx512bf16). few_rows_scalar.cpp has plain loops for all other processors. The headers have a method
-// each:
+// which has VBMI, and avx512bf16). Processors without AVX2 take gemm_kernels.cpp. The headers have a method each:
 //
-//     few_rows_registers.h    plain numbers with one to three rows; 4-bit codes with two rows in dot products
 //     few_rows_blocks.h       codes with a few rows, decoded in registers and never stored (AVX-512)
 //     few_rows_ahead.h        codes, and plain numbers with more rows (AVX2)
 //     few_rows_integers.h     4-bit codes with one row in fixed point (AVX2)
@@ -36,14 +34,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include "cpu/few_rows_ahead.h"
 #include "cpu/few_rows_blocks.h"
 #include "cpu/few_rows_factors.h"
 #include "cpu/few_rows_integers.h"
-#include "cpu/few_rows_operands.h"
-#include "cpu/few_rows_registers.h"
 #include "cpu/few_rows_strips.h"
 #include "cpu/few_rows_weights.h"
 #include "cpu/gemm_repair.h"
@@ -53,12 +48,10 @@ namespace {
 
 // Builds share kernels that they would compile alike (other_build()). That for BF16 dot products has no others. That with
 // VBMI has those of codes of six and eight bits.
-#if defined(__AVX512BF16__)
-constexpr bool kHasDotsAlone = true, kHasWideCodesAlone = false;
-#elif defined(__AVX512VBMI__)
-constexpr bool kHasDotsAlone = false, kHasWideCodesAlone = true;
+#if defined(__AVX512VBMI__) && !defined(__AVX512BF16__)
+constexpr bool kHasWideCodesAlone = true;
 #else
-constexpr bool kHasDotsAlone = false, kHasWideCodesAlone = false;
+constexpr bool kHasWideCodesAlone = false;
 #endif
 
 // Returns the build that has the kernels of such products, or nullptr for this one.
@@ -81,87 +74,48 @@ struct Kernel {
     float fold;
 };
 
-// How many rows have their sums in registers with these weights. Codes of four bits take so little time with dot products
-// that sums which go through memory at the end of a row of B would show.
-template <class Weights, Products products>
-constexpr int kRegisterRowsOf = products == Products::dots&& Weights::order == Order::nibbles ? 2 : 0;
-template <class T, Products products>
-constexpr int kRegisterRowsOf<PlainWeights<T>, products> = kRegisterRows;
-
-// Returns the function for so many rows, whose sums are in registers.
-template <class Weights, Products products, int... index>
-MultiplyColumns columns_of(int64_t rows, std::integer_sequence<int, index...>) {
-    static constexpr MultiplyColumns of_rows[] = {multiply_columns<Weights, products, index + 1>...};
-    return of_rows[rows - 1];
-}
-
 template <class Weights, Products products>
 bool multiply_lines(const FewRowsPass& pass, const Columns& b) {
     if constexpr (kHasIntegers<Weights, products>)
         if (pass.integers) return multiply_integers<Weights>(pass, b), true;
-    constexpr int register_rows = kRegisterRowsOf<Weights, products>;
-    if constexpr (register_rows > 0)
-        if (pass.row_count <= register_rows)
-            return columns_of<Weights, products>(pass.row_count, std::make_integer_sequence<int, register_rows>())(pass, b);
     return multiply_strips<Weights, products>(pass, b);
 }
 
 template <class Weights, Products products>
 constexpr Kernel kernel = {multiply_lines<Weights, products>, Weights::unit_bytes, Weights::fold};
 
-// Returns the kernel for such products. Exact products are multiplied by the kernel of any products.
+// Returns the kernel of this build. Exact products are multiplied by the kernel of any products.
 template <class Weights>
-const Kernel& kernel_for([[maybe_unused]] Products products) {
-#if defined(__AVX512BF16__)
-    return kernel<Weights, Products::dots>;
-#else
-    return kernel<Weights, Products::fused>;
-#endif
+const Kernel& kernel_for() {
+    return kernel<Weights, kHasDots ? Products::dots : Products::fused>;
 }
 
 template <class E>
-const Kernel& kernel_of_codes(const QuantizedPart& b, Products products) {
+const Kernel& kernel_of_codes(const QuantizedPart& b) {
     if constexpr (E::bits == 4)
-        if (b.scale_type == ScaleType::E4M3) return kernel_for<QuantizedWeights<E, kNvBlock>>(products);
+        if (b.scale_type == ScaleType::E4M3) return kernel_for<QuantizedWeights<E, kNvBlock>>();
     if constexpr (E::bits == 8) {
-        if (has_line_scale(b)) return kernel_for<LineWeights<E>>(products);
-        if (b.scale_type == ScaleType::F32) return kernel_for<QuantizedWeights<E, 128>>(products);
+        if (has_line_scale(b)) return kernel_for<LineWeights<E>>();
+        if (b.scale_type == ScaleType::F32) return kernel_for<QuantizedWeights<E, 128>>();
     }
-    return kernel_for<QuantizedWeights<E, kMxBlock>>(products);
+    return kernel_for<QuantizedWeights<E, kMxBlock>>();
 }
 
-const Kernel& kernel_of(const QuantizedPart& b, Products products) {
-    if constexpr (!kHasDotsAlone && !kHasWideCodesAlone) {
-        if (b.element == Element::F32) return kernel_for<PlainWeights<float>>(products);
-        if (b.element == Element::F16) return kernel_for<PlainWeights<F16>>(products);
+const Kernel& kernel_of(const QuantizedPart& b) {
+    if constexpr (!kHasDots && !kHasWideCodesAlone) {
+        if (b.element == Element::F32) return kernel_for<PlainWeights<float>>();
+        if (b.element == Element::F16) return kernel_for<PlainWeights<F16>>();
     }
     if constexpr (!kHasWideCodesAlone)
-        if (b.element == Element::Bf16) return kernel_for<PlainWeights<Bf16>>(products);
+        if (b.element == Element::Bf16) return kernel_for<PlainWeights<Bf16>>();
     const Kernel* found = with_element(b.element, [&]<class E>(E) -> const Kernel* {
         if constexpr (E::bits == 4 && kHasWideCodesAlone)
             return nullptr;
         else
-            return &kernel_of_codes<E>(b, products);
+            return &kernel_of_codes<E>(b);
     });
     return *found;
 }
-
-// Stores the values of a unit in an order. AVX2 interleaves lanes of 4-bit codes.
-void arrange_lanes(Order order, const float* unit, float* to) {
-    arrange(order, unit, to);
-#if !defined(__AVX512F__)
-    for (int64_t i = 0; order == Order::nibbles && i < kUnit; i += kLanes) interleave_lanes(to + i);
-#endif
-}
-
-#if defined(__AVX512BF16__)
-// Packs pairs of vectors of BF16 numbers, in place: the first one of a pair in the upper halves.
-void pack_pairs(float* numbers, int64_t count) {
-    uint32_t* to = reinterpret_cast<uint32_t*>(numbers);
-    for (const float* pair = numbers; pair < numbers + count; pair += 2 * kLanes)
-        for (int64_t i = 0; i < kLanes; i++) *to++ = (float_bits(pair[i]) & 0xFFFF0000) | float_bits(pair[i + kLanes]) >> 16;
-}
-#endif
 
 // Makes integers of a prepared row, where it is multiplied so.
 void make_integers_for([[maybe_unused]] FewRowsPass& pass, [[maybe_unused]] const QuantizedPart& a,
@@ -178,13 +132,42 @@ void make_integers_for([[maybe_unused]] FewRowsPass& pass, [[maybe_unused]] cons
 
 // Implements FewRowsKernels::prepare.
 void prepare(FewRowsPass& pass, const OperandLines& a, const QuantizedPart& b, uint8_t* extreme, uint8_t* nonzero) {
-    prepare_rows(pass, a, b, arrange_lanes, extreme, nonzero);
-#if defined(__AVX512BF16__)
-    if (pass.products == Products::dots) pack_pairs(pass.rows, round_up(pass.depth, kUnit) * pass.row_count);
-#else
-    if (pass.products == Products::dots) pass.products = Products::exact;
+    if (!kHasDots && pass.products == Products::dots) pass.products = Products::exact;
+    const bool packed = pass.products == Products::dots;
+    const int64_t unit = packed ? kUnit / 2 : kUnit;
+    const OperandReader reader(a.part);
+    const Order order = order_of(b);
+    alignas(64) float values[kGemmDepth];
+    for (int64_t line = 0; line < a.count; line++)
+        for (int64_t at = 0; at < pass.depth; at += kGemmDepth) {
+            const int64_t depth = least(kGemmDepth, pass.depth - at);
+            if (reader.read(a.first + line, pass.k + at, depth, values)) extreme[line] = true;
+            if (has_nonzero(values, depth)) nonzero[line] = true;
+            store_units(order, packed, values, depth, pass.rows + (at / kUnit * pass.row_count + line) * unit,
+                        pass.row_count * unit);
+        }
+#if !defined(__AVX512F__)
+    for (int64_t i = 0; order == Order::nibbles && i < round_up(pass.depth, kUnit) * pass.row_count; i += kLanes)
+        interleave_lanes(pass.rows + i);
 #endif
     make_integers_for(pass, a.part, b, extreme);
+}
+
+// Sums of products of rows in range with BF16 numbers that are zero or in [2^-45, 2^62), which are multiples of 2^-74, are
+// zero or normal numbers. These are the magnitudes' bits.
+constexpr uint16_t kLeastExact = (127 - 45) << 7, kBeyondExact = (127 + 62) << 7;
+
+// Returns whether all these BF16 numbers are zero or in [kLeastExact, kBeyondExact).
+bool are_exact(const uint8_t* numbers, int64_t count) {
+    uint16_t smallest = 0xFFFF, largest = 0;  // the first of all but zeros, less one
+    for (int64_t i = 0; i < count; i++) {
+        uint16_t bits;
+        memcpy(&bits, numbers + i * int64_t(sizeof bits), sizeof bits);
+        const uint16_t magnitude = bits & 0x7FFF, less_one = uint16_t(magnitude - 1);
+        smallest = less_one < smallest ? less_one : smallest;
+        largest = magnitude > largest ? magnitude : largest;
+    }
+    return smallest >= kLeastExact - 1 && largest < kBeyondExact;
 }
 
 // Holds the rows of B that are multiplied together.
@@ -207,17 +190,16 @@ public:
         : pass_(pass),
           b_(b),
           reader_(b.part, 1.0f),
-          kernel_(kernel_of(b.part, pass.products)),
-          width_(b.part.scale_type == ScaleType::None && pass.row_count <= kRegisterRows ? kRegisterLines : kStripLines),
+          kernel_(kernel_of(b.part)),
           is_far_(!kDecodesAhead || kernel_.unit_bytes > kUnit || pass.integers != nullptr),
           lines_ahead_(is_far_ && b.part.scale_type != ScaleType::None ? lines_ahead(b.part.line_bytes)
                        : is_far_                                       ? 1
-                                                                       : width_) {}
+                                                                       : kStripLines) {}
 
     void multiply(uint8_t* again) {
-        const int64_t groups = b_.count / width_, rest = b_.count % width_;
-        for (int64_t i = 0; i < groups; i++)
-            multiply(is_far_ ? Group{i, groups, width_} : Group{i * width_, 1, width_}, again);
+        constexpr int64_t width = kStripLines;
+        const int64_t groups = b_.count / width, rest = b_.count % width;
+        for (int64_t i = 0; i < groups; i++) multiply(is_far_ ? Group{i, groups, width} : Group{i * width, 1, width}, again);
         // Where they must lie at equal distances, those at the end go one by one.
         const int64_t together = kDecodesAhead ? 1 : rest;
         for (int64_t i = b_.count - rest; i < b_.count; i += together) multiply({i, 1, together}, again);
@@ -301,7 +283,7 @@ private:
         columns.units = pass_.depth / kUnit;
         columns.to_next = lines_ahead_ * b_.part.line_bytes;
         columns.first = group.first, columns.apart = group.apart, columns.count = group.count;
-        for (int64_t i = 0; i < width_; i++) {
+        for (int64_t i = 0; i < kStripLines; i++) {
             const int64_t from = least(i, group.count - 1), line = b_.first + group.line(from);
             columns.codes[i] = line_of(b_.part, 0, line, pass_.k);
             columns.factors[i] = buffers_.factors[buffer + (kDecodesAhead ? i : from)];
@@ -326,13 +308,11 @@ private:
     const OperandLines& b_;
     const OperandReader reader_;
     const Kernel& kernel_;
-    const int64_t width_;
     const bool is_far_;
     const int64_t lines_ahead_;
     ColumnBuffers buffers_;
 };
 
-// Implements FewRowsKernels::multiply.
 void multiply(const FewRowsPass& pass, const OperandLines& b, uint8_t* again) {
     if (const FewRowsKernels* const other = other_build(pass.products, b.part)) return other->multiply(pass, b, again);
     LinesOfB(pass, b).multiply(again);
@@ -343,12 +323,6 @@ void multiply(const FewRowsPass& pass, const OperandLines& b, uint8_t* again) {
 #define MXQ_JOIN(a, b) a##b
 #define MXQ_TABLE(isa) MXQ_JOIN(isa, _few_rows_kernels)
 
-#if defined(__AVX512BF16__)
-constexpr bool kPacksDots = true;
-#else
-constexpr bool kPacksDots = false;
-#endif
-
-const FewRowsKernels MXQ_TABLE(MXQ_ISA) = {kPacksDots, kRegisterRows, prepare, multiply};
+const FewRowsKernels MXQ_TABLE(MXQ_ISA) = {kHasDots, prepare, multiply};
 
 }  // namespace mxq::cpu

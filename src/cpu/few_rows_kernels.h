@@ -31,15 +31,14 @@ struct FewRowsPass {
 // Limits the rows of A of a pass, and the rows of B that a kernel takes at a time.
 constexpr int64_t kPassRows = 16, kFewColumns = 4;
 
-// Limits the codes of a pass with one row whose sums are in registers, and those of any pass: so many that it seldom ends
-// within a row of B, since rows of B that are read in chunks are no sequential stream.
-constexpr int64_t kPassDepth = 4096, kMostDepth = 4 * kPassDepth;
+// Limits the codes of a pass: so many that it seldom ends within a row of B, since rows of B that are read in chunks are no
+// sequential stream.
+constexpr int64_t kMostDepth = 16384;
 
 constexpr size_t kIntegerRoom = size_t(128) << 10;
 
 struct FewRowsKernels {
     bool packs_dots;  // whether rows of dot products are pairs of BF16
-    int64_t register_rows;  // with plain numbers so many rows have their sums in registers, and read all of L1 for each line
 
     // Fills pass.rows with the values of pass.row_count rows of A, in the order that products with such a B take. Sets
     // extreme[row] and nonzero[row] as GemmBlock has them.

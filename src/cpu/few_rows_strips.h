@@ -1,12 +1,12 @@
-// Products of more rows than have their sums in registers: weights are decoded once for all rows of a pass. Part of
-// few_rows_kernels.cpp, whose head fixes the order of each sum.
+// Products of rows whose weights are decoded once for all rows of a pass. Part of few_rows_kernels.cpp, whose head fixes the
+// order of each sum.
 //
 //     strip     four rows of B, of which a unit of 128 codes is decoded at a time:
 //
-//                   b0    v0 v1 v2 v3 | v4 v5 v6 v7      kHeldLines x kHeld of these vectors are held in registers,
-//                   b1    v0 v1 v2 v3 | v4 v5 v6 v7      while the loop runs over all rows
+//                   b0    v0 v1 v2 v3 | v4 v5 v6 v7      kHeld of these vectors of each row are held in registers, while
+//                   b1    v0 v1 v2 v3 | v4 v5 v6 v7      the loop runs over all rows
 //                   ...
-//     rows      row 0: v0 to v7 | row 1: v0 to v7 | ... of the same unit; each vector is loaded once for kHeldLines of b
+//     rows      row 0: v0 to v7 | row 1: v0 to v7 | ... of the same unit; each vector is loaded once for all rows of b
 //     sums      b0: row 0 | row 1 | ... sixteen lanes each, in L1
 //     runs      sums of products that wait for the second half of their section
 //
@@ -23,73 +23,49 @@
 namespace mxq::cpu {
 namespace {
 
-constexpr int kHeldLines = kRegisterLines, kHeld = 4;
+#if defined(__AVX512F__)
+constexpr int kHeld = 4;
 
 // How a strip is multiplied, whatever its codes are.
 struct Method {
-    Products products;
-    bool is_packed;  // whether vectors of weights have pairs of BF16
-    int section;     // how many vectors have the same factors, which are applied to sums; 0: there are none
+    bool packed;  // whether vectors are pairs of BF16
+    int section;  // how many vectors have the same factors, which are applied to sums; 0: there are none
 
-    constexpr int vectors() const { return is_packed ? kUnitVectors / 2 : kUnitVectors; }
+    constexpr int vectors() const { return packed ? kUnitVectors / 2 : kUnitVectors; }
     constexpr int sections() const { return section > 0 ? vectors() / section : 0; }
 };
 
 template <class Weights, Products products>
 constexpr Method method_of() {
-    constexpr bool is_packed = products == Products::dots && Weights::has_words;
-    if constexpr (Weights::factors == 0) return {products, is_packed, 0};
-    return {products, is_packed, is_packed ? Weights::section / 2 : Weights::section};
+    constexpr bool packed = products == Products::dots;
+    return {packed, Weights::factors == 0 ? 0 : packed ? Weights::section / 2 : Weights::section};
 }
 
-// A unit of the rows of B: a part of the lanes of each vector, and the factors of these lanes.
+// A unit of the rows of B, and the factors of its lanes.
 struct DecodedUnit {
     Lanes values[kStripLines][kUnitVectors];
     Lanes factors[kStripLines][2];
 };
 
-template <class Weights, Products products>
-MXQ_HD void decode_line(const uint8_t* codes, const float* factors, int64_t part, Lanes* values, Lanes* of_lanes) {
-    constexpr Method method = method_of<Weights, products>();
+template <class Weights, Method method>
+MXQ_HD void decode_line(const uint8_t* codes, const float* factors, Lanes* values, Lanes* of_lanes) {
     if constexpr (method.section > 0)
-        for (int s = 0; s < method.sections(); s++) of_lanes[s] = Weights::factors_of(factors, s, part);
-#if defined(__AVX512BF16__)
-    if constexpr (method.is_packed)
-        return Weights::decode_words(
-            codes, [&](int s, __m512i pairs) __attribute__((always_inline)) { values[s] = as_lanes(pairs); });
-#endif
-    Weights::decode(
-        codes, part, [&](int n, Lanes decoded) __attribute__((always_inline)) {
-            values[n] = decoded;
-        });
-}
-
-// Returns vector v of a row, in the width of the weights.
-template <Method method>
-MXQ_HD Lanes row_vector(const float* row, int v) {
-    if constexpr (method.is_packed) return load_lanes(row + v * kLanes);
-    return row_lanes<method.products>(row, v);
-}
-
-// Returns sum + row * weights.
-template <Method method>
-MXQ_HD Lanes add_products(const Lanes& row, const Lanes& weights, const Lanes& sum) {
-#if defined(__AVX512BF16__)
-    if constexpr (method.is_packed) return {_mm512_dpbf16_ps(sum.all, __m512bh(weights.all), __m512bh(row.all))};
-#endif
-    return multiply_add(row, weights, sum);
+        for (int s = 0; s < method.sections(); s++) of_lanes[s] = Weights::factors_of(factors, s, 0);
+    if constexpr (method.packed)
+        Weights::decode_words(codes, [&](int s, Words pairs) __attribute__((always_inline)) { values[s] = as_lanes(pairs); });
+    else
+        Weights::decode(codes, [&](int n, Lanes decoded) __attribute__((always_inline)) { values[n] = decoded; });
 }
 
 // Prefetches a unit of each row of B that comes next, some bytes with each row that passes by, where units are large.
-// Prefetched together, those of F32 weights are more than memory takes at once: 8 rows took 10% more, 16 rows 15%. Those of
-// BF16 weights are not, and spread they took up to a tenth more with 4 rows.
+// Prefetched together, those of F32 weights are more than memory takes at once: 8 rows took 15% more. Those of BF16 weights
+// are not, and spread they took up to a tenth more with 4 rows.
 template <class Weights>
 struct SpreadPrefetches {
-    static constexpr bool spreads = Weights::unit_bytes > 256;
-    static constexpr int64_t count = kStripLines * Weights::unit_bytes / 64;
+    static constexpr int64_t count = Weights::unit_bytes > 256 ? kStripLines * Weights::unit_bytes / 64 : 0;
 
     MXQ_HD void operator()() {
-        for (int64_t i = 0; spreads && i < with_row && done < count; i++, done++)
+        for (int64_t i = 0; i < with_row && done < count; i++, done++)
             __builtin_prefetch(lines[done % kStripLines] + to_next + done / kStripLines * 64, 0, 2);
     }
 
@@ -98,39 +74,38 @@ struct SpreadPrefetches {
     int64_t done = 0;
 };
 
-// Multiplies vectors [first, first + kHeld) of kHeldLines rows of B with a part of all rows, of which each calls prefetch().
-// Sums of a row of B are `stride` floats from those of the next.
+// Multiplies vectors [first, first + kHeld) of the rows of B with all rows, of which each calls prefetch(). Sums of a row of
+// B are `stride` floats from those of the next.
 template <Method method, int first, class Prefetch>
-MXQ_HD void multiply_held(const DecodedUnit& unit, int line, const float* row, int64_t row_count, float* runs, float* sums,
+MXQ_HD void multiply_held(const DecodedUnit& unit, const float* row, int64_t row_count, float* runs, float* sums,
                           Prefetch& prefetch) {
     constexpr bool has_factors = method.section > 0;
     constexpr bool begins = has_factors && first % method.section == 0;
     constexpr bool ends = !has_factors || (first + kHeld) % method.section == 0;
-    Lanes held[kHeldLines][kHeld], factors[kHeldLines][2];
+    Lanes held[kStripLines][kHeld], factors[kStripLines][2];
 #pragma GCC unroll 4
-    for (int c = 0; c < kHeldLines; c++) {
+    for (int c = 0; c < kStripLines; c++) {
 #pragma GCC unroll 4
-        for (int v = 0; v < kHeld; v++) held[c][v] = unit.values[line + c][first + v];
-        for (int s = 0; s < method.sections(); s++) factors[c][s] = unit.factors[line + c][s];
+        for (int v = 0; v < kHeld; v++) held[c][v] = unit.values[c][first + v];
+        for (int s = 0; s < method.sections(); s++) factors[c][s] = unit.factors[c][s];
     }
     const int64_t stride = row_count * kLanes;
-    sums += line * stride;
     for (int64_t r = 0; r < row_count;
-         r++, row += kRowFloats<method.products>, sums += kLanes, runs += kHeldLines * kWidth) {
-        Lanes run[kHeldLines], sum[kHeldLines];
+         r++, row += method.vectors() * kLanes, sums += kLanes, runs += kStripLines * kLanes) {
+        Lanes run[kStripLines], sum[kStripLines];
         prefetch();
 #pragma GCC unroll 4
-        for (int c = 0; c < kHeldLines; c++) {
+        for (int c = 0; c < kStripLines; c++) {
             if (ends) sum[c] = load_lanes(sums + c * stride);
-            if (has_factors) run[c] = begins ? no_lanes() : load_lanes(runs + c * kWidth);
+            if (has_factors) run[c] = begins ? no_lanes() : load_lanes(runs + c * kLanes);
         }
 #pragma GCC unroll 4
         for (int v = 0; v < kHeld; v++) {
-            const Lanes numbers = in_register(row_vector<method>(row, first + v));
+            const Lanes numbers = in_register(load_lanes(row + (first + v) * kLanes));
 #pragma GCC unroll 4
-            for (int c = 0; c < kHeldLines; c++) {
+            for (int c = 0; c < kStripLines; c++) {
                 Lanes& to = has_factors ? run[c] : sum[c];
-                to = add_products<method>(numbers, held[c][v], to);
+                to = method.packed ? add_dots(numbers, held[c][v], to) : multiply_add(numbers, held[c][v], to);
                 if constexpr (has_factors)
                     if ((first + v + 1) % method.section == 0) {
                         sum[c] = multiply_add(run[c], factors[c][(first + v) / method.section], sum[c]);
@@ -139,77 +114,58 @@ MXQ_HD void multiply_held(const DecodedUnit& unit, int line, const float* row, i
             }
         }
 #pragma GCC unroll 4
-        for (int c = 0; c < kHeldLines; c++)
-            ends ? store_lanes(sum[c], sums + c * stride) : store_lanes(run[c], runs + c * kWidth);
+        for (int c = 0; c < kStripLines; c++)
+            ends ? store_lanes(sum[c], sums + c * stride) : store_lanes(run[c], runs + c * kLanes);
     }
 }
 
-// Multiplies a part of a decoded unit with all rows.
-template <Method method, class Prefetch>
-MXQ_HD void multiply_decoded(const DecodedUnit& unit, const float* rows, int64_t row_count, float* runs, float* sums,
-                             Prefetch prefetch) {
-#pragma GCC unroll 2
-    for (int line = 0; line < kStripLines; line += kHeldLines) {
-        multiply_held<method, 0>(unit, line, rows, row_count, runs, sums, prefetch);
-        if constexpr (method.vectors() > kHeld)
-            multiply_held<method, kHeld>(unit, line, rows, row_count, runs, sums, prefetch);
-    }
-}
-
-// Multiplies the rows of B with all rows. `sums` has kStripLines x row_count x kLanes numbers. Returns false where there is
-// a NaN that decoding loses.
+// Multiplies the rows of B with all rows. `sums` has kStripLines x row_count x kLanes numbers.
 template <class Weights, Products products>
-MXQ_HD bool multiply_strip(const FewRowsPass& pass, const Columns& b, float* sums) {
+MXQ_HD void multiply_strip(const FewRowsPass& pass, const Columns& b, float* sums) {
     constexpr Method method = method_of<Weights, products>();
     using Prefetches = SpreadPrefetches<Weights>;
-    const int64_t turns = pass.row_count * (kStripLines / kHeldLines) * (method.vectors() / kHeld);
-    const int64_t with_row = ceil_div(Prefetches::count, turns);
-    alignas(64) float runs[kPassRows * kHeldLines * kWidth];
+    const bool spreads = Prefetches::count > 0 && pass.row_count > 2;
+    const int64_t with_row = spreads ? ceil_div(Prefetches::count, pass.row_count * (method.vectors() / kHeld)) : 0;
+    alignas(64) float runs[kPassRows * kStripLines * kLanes];
     DecodedUnit decoded;
     const uint8_t* codes[kStripLines];
     for (int c = 0; c < kStripLines; c++) codes[c] = b.codes[c];
-    NanSearch<Weights::loses_nan> search;
     const float* rows = pass.rows;
     for (int64_t unit = 0; unit * kUnit < pass.depth; unit++, rows += pass.row_count * kRowFloats<products>) {
         if (unit == b.units)
             for (int c = 0; c < kStripLines; c++) codes[c] = b.last[c];
-        search.look_at(codes);
-        for (int64_t part = 0; part < kParts; part++) {
 #pragma GCC unroll 4
-            for (int c = 0; c < kStripLines; c++)
-                decode_line<Weights, products>(codes[c], b.factors[c] + unit * Weights::factor_floats, part,
-                                               decoded.values[c], decoded.factors[c]);
-            multiply_decoded<method>(decoded, rows + part * kWidth, pass.row_count, runs, sums + part * kWidth,
-                                     Prefetches{codes, b.to_next, part == 0 ? with_row : 0});
-        }
         for (int c = 0; c < kStripLines; c++) {
-            for (int64_t at = 0; !Prefetches::spreads && at < Weights::unit_bytes; at += 64)
+            for (int64_t at = 0; !spreads && at < Weights::unit_bytes; at += 64)
                 __builtin_prefetch(codes[c] + b.to_next + at, 0, 2);
-            codes[c] += Weights::unit_bytes;
+            decode_line<Weights, method>(codes[c], b.factors[c] + unit * Weights::factor_floats, decoded.values[c],
+                                           decoded.factors[c]);
         }
+        Prefetches prefetch{codes, b.to_next, with_row};
+        multiply_held<method, 0>(decoded, rows, pass.row_count, runs, sums, prefetch);
+        if constexpr (method.vectors() > kHeld)
+            multiply_held<method, kHeld>(decoded, rows, pass.row_count, runs, sums, prefetch);
+        for (int c = 0; c < kStripLines; c++) codes[c] += Weights::unit_bytes;
     }
-    return !search.found();
 }
+#endif
 
 // Multiplies a strip with all rows; few rows of codes are a block, or are decoded ahead. Returns false where there is a NaN
 // that decoding loses.
 template <class Weights, Products products>
 bool multiply_rows(const FewRowsPass& pass, const Columns& b) {
-    if constexpr (kDecodesAhead && has_codes<Weights>) {
-        return multiply_ahead<Weights>(pass, b, pass.strip);
-    } else if constexpr (kDecodesAhead && is_plain<Weights>) {
-        return multiply_plain<Weights>(pass, b, pass.strip), true;
-    } else {
 #if defined(__AVX512F__)
-        constexpr int most = has_codes<Weights> ? block_rows<Weights>(products) : 0;
-        if constexpr (most > 0)
-            if (pass.row_count <= most) {
-                const auto multiply = block_of<Weights, products>(pass.row_count, std::make_integer_sequence<int, most>());
-                return multiply(pass, b, pass.strip), true;
-            }
+    constexpr int most = has_codes<Weights> ? block_rows<Weights>(products) : 0;
+    if constexpr (most > 0)
+        if (pass.row_count <= most) {
+            const auto multiply = block_of<Weights, products>(pass.row_count, std::make_integer_sequence<int, most>());
+            return multiply(pass, b, pass.strip), true;
+        }
+    return multiply_strip<Weights, products>(pass, b, pass.strip), true;
+#else
+    if constexpr (has_codes<Weights>) return multiply_ahead<Weights>(pass, b, pass.strip);
+    return multiply_plain<Weights>(pass, b, pass.strip), true;
 #endif
-        return multiply_strip<Weights, products>(pass, b, pass.strip);
-    }
 }
 
 // Copies sums times a power of two.

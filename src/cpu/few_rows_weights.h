@@ -1,17 +1,21 @@
 // The weights of a product of few rows, one type for each kind of them, and their factors. Part of few_rows_kernels.cpp.
 //
 //     unit              how many codes or numbers are decoded together
-//     order             which of them lie in which lane of which vector (few_rows_codes.h)
+//     order             which of them lie in which lane of which vector (few_rows_order.h)
 //     factors           how many a unit has: NVFP4 one for 16 codes, MX for 32, FP8 one, or none for whole lines
 //     factor_floats     how many floats of memory they take: AVX-512 keeps those of NVFP4 and MX as BF16
 //     section           how many vectors have the same factors
 //     fold              a power of two that factors are multiplied by beforehand, since values come out that much smaller
 //     scale             the same, but sums are multiplied by it
 //     decode            calls use(n, values) for each vector n of a unit, in order, but for the factors
-//     decode_words      where has_words: calls use(s, pairs) for every two vectors: 2 s is in the upper
-//                       halves of pairs of BF16
+//     decode_words      calls use(s, pairs) for every two vectors: 2 s is in the upper halves of pairs of BF16
 #pragma once
-#include "cpu/few_rows_codes.h"
+#include "cpu/decode_lines.h"
+#if defined(__AVX512F__)
+#include "cpu/few_rows_codes_avx512.h"
+#else
+#include "cpu/few_rows_codes_avx2.h"
+#endif
 #include "cpu/operand_reader.h"
 
 namespace mxq::cpu {
@@ -159,7 +163,6 @@ struct QuantizedWeights : UnitDecoder<E> {
     static constexpr int64_t factor_floats = block <= kMxBlock ? floats_of_factors(factors) : factors;
     static constexpr int64_t sections = block == kMxBlock && E::bits > 4 ? 2 : 1;
     static constexpr int64_t section = kUnitVectors / sections;
-    static constexpr bool has_words = true;
     static_assert(block != kNvBlock || kFold<E> == 0, "scales of NVFP4 are factors as they are");
     static constexpr float fold = float(1 << kFold<E>), scale = block == kNvBlock ? 1 << kFoldOfScales : 1;
     static constexpr bool loses_nan = kLosesNan<E>;
@@ -198,7 +201,6 @@ struct LineWeights : UnitDecoder<E> {
     static constexpr Order order = Order::bytes;
     static constexpr int64_t unit_bytes = kUnit * E::bits / 8, factors = 0, factor_floats = 0;
     static constexpr int64_t section = kUnitVectors;
-    static constexpr bool has_words = true;
     static constexpr float fold = 1, scale = float(1 << kFold<E>);
     static constexpr bool loses_nan = kLosesNan<E>;
 };
@@ -211,7 +213,6 @@ struct PlainWeights {
     static constexpr Order order = Order::sixteens;
     static constexpr int64_t unit_bytes = kUnit * int64_t(sizeof(T));
     static constexpr int64_t factors = 0, factor_floats = 0, section = kUnitVectors;
-    static constexpr bool has_words = false;
     static constexpr float fold = 1, scale = 1;
     static constexpr bool loses_nan = false;
 
@@ -220,9 +221,9 @@ struct PlainWeights {
         return load_numbers(unit + (n * kLanes + part * kWidth) * int64_t(sizeof(T)), T{});
     }
     template <class Use>
-    MXQ_HD static void decode(const uint8_t* numbers, int64_t part, const Use& use) {
+    MXQ_HD static void decode(const uint8_t* numbers, const Use& use) {
 #pragma GCC unroll 8
-        for (int n = 0; n < kUnitVectors; n++) use(n, load(numbers, n, part));
+        for (int n = 0; n < kUnitVectors; n++) use(n, load(numbers, n, 0));
     }
 };
 
@@ -231,7 +232,6 @@ struct PlainWeights<Bf16> {
     static constexpr Order order = Order::pairs;
     static constexpr int64_t unit_bytes = kUnit * int64_t(sizeof(Bf16));
     static constexpr int64_t factors = 0, factor_floats = 0, section = kUnitVectors;
-    static constexpr bool has_words = true;
     static constexpr float fold = 1, scale = 1;
     static constexpr bool loses_nan = false;
 
@@ -242,22 +242,17 @@ struct PlainWeights<Bf16> {
     }
 
     template <class Use>
-    MXQ_HD static void decode(const uint8_t* numbers, int64_t part, const Use& use) {
-#pragma GCC unroll 4
-        for (int n = 0; n < kUnitVectors; n += 2) {
-            const uint8_t* const from = numbers + (n * kLanes + part * kWidth * 2) * int64_t(sizeof(Bf16));
-            const Words pairs = load_words(from);
-            use(n, as_lanes(upper_of(pairs)));
-            use(n + 1, as_lanes(lower_of(pairs)));
-        }
+    MXQ_HD static void decode(const uint8_t* numbers, const Use& use) {
+        decode_words(numbers, [&](int s, Words pairs) __attribute__((always_inline)) {
+            use(2 * s, as_lanes(upper_of(pairs)));
+            use(2 * s + 1, as_lanes(lower_of(pairs)));
+        });
     }
-#if defined(__AVX512BF16__)
     template <class Use>
     MXQ_HD static void decode_words(const uint8_t* numbers, const Use& use) {
 #pragma GCC unroll 4
         for (int s = 0; s < kUnitVectors / 2; s++) use(s, load_words(numbers + s * kLanes * int64_t(sizeof(float))));
     }
-#endif
 };
 
 }  // namespace

@@ -29,7 +29,6 @@ MXQ_HD uint32_t largest_of(const uint32_t* maxima, int64_t count) {
 
 constexpr int64_t kGatherPatch = kMxBlock * kTile;
 
-// Gathers the maxima of one rectangle.
 struct MaximaGatherer {
     const QuantizeSlice& slice;
     const QuantizeProblem& problem;

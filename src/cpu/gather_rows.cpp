@@ -10,10 +10,6 @@
 namespace mxq::cpu {
 namespace {
 
-Reason declines(const Context& context, const GatherProblem&) {
-    return context.is_cpu() ? "" : "needs a CPU context, found a CUDA one";
-}
-
 void run(const Context& context, const GatherProblem& problem, const Launch&) {
     constexpr int64_t rows_of_work = 16;
     const int64_t count = problem.row_bytes == 0 ? 0 : ceil_div(problem.rows, rows_of_work);  // rows of no bytes may be at NULL
@@ -32,6 +28,6 @@ void run(const Context& context, const GatherProblem& problem, const Launch&) {
 
 }  // namespace
 
-const GatherImplementation gather_rows = {.name = "cpu", .declines = declines, .run = run};
+const GatherImplementation gather_rows = {.name = "cpu", .declines = needs_cpu, .run = run};
 
 }  // namespace mxq::cpu

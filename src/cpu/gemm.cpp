@@ -9,7 +9,6 @@
 // the sum is made again in double precision, where it has no rounding that matters.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <new>
 #include <vector>
@@ -23,6 +22,7 @@
 #include "core/groups.h"
 #include "cpu/given_numbers.h"
 #include "cpu/implementations.h"
+#include "cpu/partition.h"
 
 namespace mxq::cpu {
 namespace {
@@ -96,11 +96,8 @@ std::vector<Product> products_of(const GemmProblem& problem, const std::vector<G
 void clear_padding(const GemmProblem& problem, const std::vector<Group>& groups) {
     const PlainMatrix& d = problem.d;
     if (problem.grouping != Grouping::Rows || problem.reads_d()) return;
-    const int64_t bytes = find_format(d.format)->bits / 8;
     const std::vector<GroupStart> starts = group_starts(groups, {d.group_unit, 1});
-    for (size_t g = 0; g < groups.size(); g++)
-        for (int64_t row = starts[g].codes + groups[g].rows; row < starts[g + 1].codes; row++)
-            std::memset(static_cast<char*>(d.data) + row * d.row_stride * bytes, 0, size_t(d.cols * bytes));
+    for (size_t g = 0; g < groups.size(); g++) clear_rows(d, starts[g].codes + groups[g].rows, starts[g + 1].codes);
 }
 
 // Cuts products of few rows into tiles of as many bytes of B each, where there are enough for every thread.
@@ -227,8 +224,7 @@ public:
         const int64_t most = p.has_few_rows ? kPanelColumns : b.count;
         const Indices all_columns(b.count, [](int32_t) { return true; });
         if (!p.has_few_rows) multiply(block, Indices(a.count, [](int32_t) { return true; }), all_columns, most, Way::fast);
-        if (p.has_few_rows && multiply_again(block, all_columns, most)) few_rows_.forget(worker);
-        if (!p.has_few_rows) multiply_again(block, all_columns, most);
+        if (multiply_again(block, all_columns, most) && p.has_few_rows) few_rows_.forget(worker);
         repair(block);
         write(block.sums, block.stride, a.count, b.count, p.d_row + row, column, p.group);
     }
@@ -308,16 +304,10 @@ private:
                int64_t group) const {
         const PlainMatrix& d = problem_.d;
         const Finish finish{problem_.alpha, problem_.beta, d.format, problem_.bias.format};
-        const char* bias = static_cast<const char*>(problem_.bias.values);
-        if (bias) bias += (group * problem_.n + d_column) * bytes_of(problem_.bias.format);
-        const int64_t element_bytes = bytes_of(d.format);
-        for (int64_t i = 0; i < rows; i++) {
-            char* const to = static_cast<char*>(d.data) + ((d_row + i) * d.row_stride + d_column) * element_bytes;
-            kernels_.store(sums + i * stride, columns, finish, bias, to);
-        }
+        const void* const bias = numbers_from(problem_.bias, group * problem_.n + d_column).values;
+        for (int64_t i = 0; i < rows; i++)
+            kernels_.store(sums + i * stride, columns, finish, bias, element_address(d, 0, d_row + i, d_column));
     }
-
-    static int64_t bytes_of(int32_t format) { return find_format(format)->bits / 8; }
 
     const GemmProblem& problem_;
     const GemmKernels& kernels_;
@@ -328,8 +318,7 @@ private:
 };
 
 Reason declines(const Context& context, const GemmProblem& p) {
-    if (!context.is_cpu()) return "needs a CPU context, found a CUDA one";
-    return needs_no_limit(p);
+    return context.is_cpu() ? needs_no_limit(p) : needs_cpu(context, p);
 }
 
 void run(const Context& context, const GemmProblem& problem, const Launch&) {

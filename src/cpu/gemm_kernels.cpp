@@ -94,28 +94,6 @@ struct Kind {
     int64_t unit_floats;
 };
 
-// Packs a unit to pairs of BF16, the first vector of two in the upper halves.
-MXQ_HD void pack_unit(const float* unit, float* to) {
-    for (int64_t i = 0; i < kUnit; i += 2 * kLanes)
-        for (int64_t l = 0; l < kLanes; l++)
-            to[i / 2 + l] = bits_float((float_bits(unit[i + l]) & 0xFFFF0000) | float_bits(unit[i + kLanes + l]) >> 16);
-}
-
-// Stores values unit by unit, and fills up the last unit with zeros, for which `values` has room.
-void store_units(const Kind& kind, float* values, int64_t depth, float* to, int64_t stride) {
-    const int64_t whole = round_up(depth, kUnit);
-    for (int64_t i = depth; i < whole; i++) values[i] = 0;
-    for (int64_t i = 0; i < whole; i += kUnit, to += stride) {
-        if (!kind.method.packed) {
-            arrange(kind.order, values + i, to);
-            continue;
-        }
-        alignas(64) float unit[kUnit];
-        arrange(kind.order, values + i, unit);
-        pack_unit(unit, to);
-    }
-}
-
 // Multiplies the rows of a block in one way.
 class Multiplication {
 public:
@@ -203,7 +181,7 @@ private:
             if (has_nonzero(values, depth)) block_.nonzero[index[i]] = 1;
             const int64_t tile = (row + i) / kTileRows, in_tile = least(kTileRows, block_.row_count - tile * kTileRows);
             const int64_t first = tile * kTileRows * units_ + at / kUnit * in_tile + (row + i) % kTileRows;
-            store_units(kind_, values, depth, rows_ + first * kind_.unit_floats, in_tile * kind_.unit_floats);
+            store_units(kind_.order, kind_.method.packed, values, depth, rows_ + first * kind_.unit_floats, in_tile * kind_.unit_floats);
         });
     }
 
@@ -236,7 +214,7 @@ private:
                          values);
         }
         const bool leaves = kind_.checks_values && leaves_range(values, rest, kLastFolded + 7, kBeyondFolded);
-        store_units(kind_, values, rest, to + units * stride, stride);
+        store_units(kind_.order, kind_.method.packed, values, rest, to + units * stride, stride);
         return is_right && !leaves;
     }
 
@@ -344,12 +322,10 @@ private:
     float line_factor_[kPanelColumns];        // what sums are multiplied by
 };
 
-// Implements GemmKernels::multiply.
 void multiply(const GemmBlock& block, Way way) {
     if (block.row_count > 0 && block.column_count > 0) Multiplication(block, way).run();
 }
 
-// Implements GemmKernels::read.
 bool read(const OperandLines& line, int64_t k, int64_t depth, float* out) {
     const OperandReader reader(line.part);
     if (!line.part.across) return reader.read(line.first, k, depth, out);
@@ -359,7 +335,6 @@ bool read(const OperandLines& line, int64_t k, int64_t depth, float* out) {
     return extreme != 0;
 }
 
-// Implements GemmKernels::is_safe.
 bool is_safe(const OperandLines& line, int64_t k) {
     const QuantizedPart& part = line.part;
     const bool has_factors = part.scale_type == ScaleType::E8M0 || part.scale_type == ScaleType::F32;
@@ -403,7 +378,6 @@ void store_as(const float* sums, int64_t count, const Finish& finish, const void
     alone ? store_row(sums, count, d) : finish_row(sums, count, finish, bias, d);
 }
 
-// Implements GemmKernels::store.
 void store(const float* sums, int64_t count, const Finish& finish, const void* bias, void* d) {
     with_plain(finish.d_format, [&]<class T>(T) { store_as(sums, count, finish, bias, static_cast<T*>(d)); });
 }

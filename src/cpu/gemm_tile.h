@@ -18,12 +18,6 @@
 namespace mxq::cpu {
 namespace {
 
-#if defined(__AVX512BF16__)
-constexpr bool kHasDots = true;
-#else
-constexpr bool kHasDots = false;
-#endif
-
 // Rows of A and of B of a register tile.
 #if defined(__AVX512F__)
 constexpr int64_t kTileRows = 6, kTileColumns = 4;
@@ -43,9 +37,7 @@ struct Method {
 // Returns sum + a * b.
 template <Method method>
 MXQ_HD Lanes add_products(const Lanes& a, const Lanes& b, const Lanes& sum) {
-#if defined(__AVX512BF16__)
-    if constexpr (method.packed) return {_mm512_dpbf16_ps(sum.all, __m512bh(b.all), __m512bh(a.all))};
-#endif
+    if constexpr (method.packed) return add_dots(a, b, sum);
     if constexpr (method.exact) return add_exact(a, b, sum);
     return multiply_add(a, b, sum);
 }
@@ -84,31 +76,13 @@ MXQ_HD Lanes add_section(const Lanes& sum, const float* factors, const Lanes& la
     return plus(lanes, sum);
 }
 
-// Keeps the compiler from knowing what is stored there. GCC kept the lanes on the stack as well.
-MXQ_HD void reload(float*& stored) { asm("" : "+r"(stored)); }
-
-template <int rows>
-MXQ_HD void clear(Lanes (&sums)[rows][kTileColumns]) {
+// Calls use(r, c, offset of its lanes) for each sum of a tile, whose lanes are neighbours row by row of A.
+template <int rows, class Use>
+MXQ_HD void for_sums(const Use& use) {
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 8
-        for (int c = 0; c < kTileColumns; c++) sums[r][c] = no_lanes();
-}
-
-template <int rows>
-MXQ_HD void load_sums(const float* from, Lanes (&sums)[rows][kTileColumns]) {
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 8
-        for (int c = 0; c < kTileColumns; c++) sums[r][c] = load_lanes(from + (r * kTileColumns + c) * kLanes);
-}
-
-template <int rows>
-MXQ_HD void store_sums(const Lanes (&sums)[rows][kTileColumns], float* to) {
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 8
-        for (int c = 0; c < kTileColumns; c++) store_lanes(sums[r][c], to + (r * kTileColumns + c) * kLanes);
+        for (int c = 0; c < kTileColumns; c++) use(r, c, (r * kTileColumns + c) * kLanes);
 }
 
 // Multiplies units of rows of A with those of kTileColumns rows of B, and adds to `lanes`: those of a row of A are
@@ -119,7 +93,10 @@ void multiply_tile(const float* a, const float* b, const float* factors, int64_t
     constexpr bool holds = sections == 0;
     for (int64_t part = 0; part < kParts; part++, a += kWidth, b += kWidth, factors += kWidth, lanes += kWidth) {
         Lanes sums[rows][kTileColumns];
-        if constexpr (holds) load_sums(lanes, sums);
+        if constexpr (holds)
+            for_sums<rows>([&](int r, int c, int64_t at) __attribute__((always_inline)) {
+                sums[r][c] = load_lanes(lanes + at);
+            });
         const float *of_a = a, *of_b = b, *of_section = factors;
         float* stored = lanes;
         for (int64_t u = 0; u < units; u++, of_a += rows * unit, of_b += kTileColumns * unit) {
@@ -127,23 +104,19 @@ void multiply_tile(const float* a, const float* b, const float* factors, int64_t
 #pragma GCC unroll 2
             for (int s = 0; s < sections; s++, of_section += kTileColumns * kLanes) {
                 Lanes runs[rows][kTileColumns];
-                clear(runs);
-                if constexpr (!holds) reload(stored);
+                for_sums<rows>([&](int r, int c, int64_t) __attribute__((always_inline)) { runs[r][c] = no_lanes(); });
+                reload(stored);
                 multiply_section<method>(of_a + s * unit / sections, of_b + s * unit / sections, runs);
-#pragma GCC unroll 8
-                for (int r = 0; r < rows; r++)
-#pragma GCC unroll 8
-                    for (int c = 0; c < kTileColumns; c++) {
-                        float* const at = stored + (r * kTileColumns + c) * kLanes;
-                        const float* const factor = of_section + c * kLanes;
-                        if constexpr (holds)
-                            sums[r][c] = add_section<method>(runs[r][c], factor, sums[r][c]);
-                        else
-                            store_lanes(add_section<method>(runs[r][c], factor, load_lanes(at)), at);
-                    }
+                for_sums<rows>([&](int r, int c, int64_t at) __attribute__((always_inline)) {
+                    const Lanes lanes_before = load_lanes(stored + at);
+                    store_lanes(add_section<method>(runs[r][c], of_section + c * kLanes, lanes_before), stored + at);
+                });
             }
         }
-        if constexpr (holds) store_sums(sums, lanes);
+        if constexpr (holds)
+            for_sums<rows>([&](int r, int c, int64_t at) __attribute__((always_inline)) {
+                store_lanes(sums[r][c], lanes + at);
+            });
     }
 }
 

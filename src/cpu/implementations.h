@@ -5,6 +5,12 @@
 
 namespace mxq::cpu {
 
+// Declines contexts of other devices.
+template <class Problem>
+Reason needs_cpu(const Context& context, const Problem&) {
+    return context.is_cpu() ? "" : "needs a CPU context, found a CUDA one";
+}
+
 extern const QuantizeImplementation quantize;         // quantize.cpp, from a plain tensor
 extern const QuantizeImplementation requantize;       // quantize.cpp, from a quantized part
 extern const AmaxImplementation amax;                 // amax.cpp
@@ -19,5 +25,8 @@ extern const RouteImplementation route;               // route.cpp
 extern const GatherImplementation gather_rows;        // gather_rows.cpp
 extern const CombineImplementation combine;           // combine.cpp
 extern const CombineBackwardImplementation combine_backward;  // combine_backward.cpp
+
+// Quantizes any source, for the verbs that do.
+void run_quantize(const Context& context, const QuantizeProblem& problem);
 
 }  // namespace mxq::cpu

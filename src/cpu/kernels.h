@@ -42,7 +42,6 @@ MXQ_HD bool transposes(const QuantizeProblem& problem) {
 
 namespace {
 
-// Returns what FP8 scales are made by with the amax.
 inline Fp8Rule fp8_rule_of(const QuantizeProblem& problem) {
     const float max = with_element(problem.format->element, []<class E>(E) { return E::max; });
     return {max, problem.epsilon, problem.power_of_two};
@@ -55,7 +54,6 @@ struct Kernels {
     // a block are made from the maxima and not stored. `stream` writes past the caches, for outputs that they could not
     // hold. `scratch` is memory to work in, of kScratchBytes.
     void (*quantize)(const QuantizeSlice&, const Rectangle&, bool stream, void* scratch);
-    // Raises the maxima to those of the rectangle.
     void (*gather_maxima)(const QuantizeSlice&, const Rectangle&);
     // Stores the values of the rectangle, which counts rows and columns of the output. `stream` writes past the caches.
     // `scratch` is memory to work in, of kScratchBytes.
@@ -68,7 +66,6 @@ struct Kernels {
     void (*activate)(const ActivateProblem&, const Rectangle&, bool stream, void* scratch);
     // Stores the sums of the rectangle's columns of gradients.
     void (*sum_gradients)(const ActivateProblem&, const Rectangle&, void* scratch, float* sums);
-    // Returns the gradient of a row's weight.
     float (*weight_gradient)(const ActivateProblem&, int64_t matrix, int64_t row);
 };
 

@@ -81,7 +81,6 @@ MXQ_HD V read(const void* from) {
     return vector;
 }
 
-// Returns eight copies of a value.
 MXQ_HD Floats all(float value) { return value - Floats{}; }
 
 // even_of returns elements 0, 2, .. 14 of sixteen, odd_of elements 1, 3, .. 15.

@@ -25,7 +25,6 @@ MXQ_HD float factor_of_sums(const QuantizedPart& b, int64_t line) {
     return factor;
 }
 
-// Returns the order of the products with these weights.
 MXQ_HD Order order_of(const QuantizedPart& b) {
     if (b.scale_type != ScaleType::None) return b.bits == 4 ? Order::nibbles : Order::bytes;
     return b.element == Element::Bf16 ? Order::pairs : Order::sixteens;
@@ -70,7 +69,6 @@ bool leaves_range(const float* values, int64_t count, int lowest, int beyond = 6
     return any != 0;
 }
 
-// Tells whether one of the values is not zero.
 bool has_nonzero(const float* values, int64_t count) {
     uint32_t any = 0;
     for (int64_t i = 0; i < count; i++) any |= float_bits(values[i]) & kMagnitudeMask;

@@ -15,10 +15,6 @@
 namespace mxq::cpu {
 namespace {
 
-Reason declines(const Context& context, const PadProblem&) {
-    return context.is_cpu() ? "" : "needs a CPU context, found a CUDA one";
-}
-
 // A group on both sides.
 struct GroupMove {
     GroupStart in, out;
@@ -211,6 +207,6 @@ void run(const Context& context, const PadProblem& problem, const Launch&) {
 
 }  // namespace
 
-const PadImplementation pad_groups = {"cpu", declines, nullptr, run};
+const PadImplementation pad_groups = {.name = "cpu", .declines = needs_cpu, .run = run};
 
 }  // namespace mxq::cpu

@@ -1,7 +1,9 @@
 // Divides the work of a call among threads.
 #pragma once
 #include <algorithm>
+#include <cstring>
 
+#include "core/group_view.h"
 #include "cpu/kernels.h"
 #include "cpu/thread_pool.h"
 
@@ -38,6 +40,12 @@ inline Grid grid_of(const PlainMatrix& matrix, bool transposes) {
 
 // Outputs of at least so many bytes are written past the caches.
 constexpr int64_t kStreamBytes = 16 << 20;
+inline bool streams(const PlainMatrix& out) { return out.elements() * out.element_bytes() >= kStreamBytes; }
+
+inline void clear_rows(const PlainMatrix& matrix, int64_t first, int64_t last) {
+    for (int64_t row = first; row < last; row++)
+        std::memset(element_address(matrix, 0, row, 0), 0, size_t(matrix.cols * matrix.element_bytes()));
+}
 
 // No thread is woken for fewer elements than these.
 constexpr int64_t kElementsPerChunk = 64 * 1024;

@@ -9,7 +9,6 @@
 #include "cpu/engine.h"
 #include "cpu/given_numbers.h"
 #include "cpu/implementations.h"
-#include "cpu/quantize.h"
 #include "cpu/quantize_slices.h"
 #include "numerics/e8m0.h"
 #include "numerics/fp8_scale.h"
@@ -17,11 +16,6 @@
 namespace mxq::cpu {
 namespace {
 
-Reason declines(const Context& context, const QuantizeProblem&) {
-    return context.is_cpu() ? "" : "needs a CPU context, found a CUDA one";
-}
-
-// Returns the bytes of the codes of all parts.
 int64_t code_bytes(const QuantizeProblem& problem) {
     const int64_t elements = problem.source.matrices * problem.source.rows * problem.source.cols;
     return elements * problem.format->bits / 8 * (problem.has_rowwise + problem.has_columnwise);
@@ -104,7 +98,7 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch&) 
 
 }  // namespace
 
-const QuantizeImplementation quantize = {.name = "cpu", .declines = declines, .run = run, .reads = Addresses::Listed};
-const QuantizeImplementation requantize = {.name = "cpu", .declines = declines, .run = run, .reads = Addresses::Listed};
+const QuantizeImplementation quantize = {.name = "cpu", .declines = needs_cpu, .run = run, .reads = Addresses::Listed};
+const QuantizeImplementation requantize = {.name = "cpu", .declines = needs_cpu, .run = run, .reads = Addresses::Listed};
 
 }  // namespace mxq::cpu

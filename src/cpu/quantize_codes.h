@@ -155,7 +155,6 @@ struct RandomPosition {
     int64_t row, chunk;
 };
 
-// Returns the random words of 16 codes of a K-major row.
 MXQ_HD PhiloxWords random_words(const RandomPosition& position, int64_t row, int64_t chunk, bool columnwise) {
     return philox(
         philox_key(position.seed_offset[0]),
@@ -169,7 +168,6 @@ struct FourCounters {
     __m256i words[4];
 };
 
-// Returns the random words of four counters.
 MXQ_HD FourCounters philox(const PhiloxKey& key, const FourCounters& counters) {
     const __m256i first = _mm256_set1_epi64x(0xD2511F53), second = _mm256_set1_epi64x(0xCD9E8D57);
     __m256i c0 = counters.words[0], c1 = counters.words[1], c2 = counters.words[2], c3 = counters.words[3];
@@ -195,7 +193,6 @@ MXQ_HD FourCounters random_of_four(const RandomPosition& position, __m256i rows,
                     _mm256_set1_epi64x(fixed.words[2]), _mm256_set1_epi64x(fixed.words[3])}});
 }
 
-// Joins the words of even and of odd counters.
 MXQ_HD __m256i join_words(__m256i even, __m256i odd) { return _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA); }
 
 // Stores random bytes of four chunks of a row at a time, and returns how many chunks are done.

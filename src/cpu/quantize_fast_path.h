@@ -172,7 +172,6 @@ MXQ_HD SignedWords e2m1_places(Floats first, Floats second) {
     return SignedWords(_mm256_min_epi16(__m256i(places), _mm256_set1_epi16(E2m1FromOddBf16::first - 1)));
 }
 
-// Stores the E2M1 codes of 32 neighbours.
 MXQ_HD void encode_e2m1_words(const uint16_t* words, SignedWords first_places, SignedWords second_places, uint8_t* codes) {
     const Words first = read<Words>(words), second = read<Words>(words + 16);
     store_e2m1_32(e2m1_codes(SignedWords(first & 0x7FFF) + first_places),
@@ -211,7 +210,6 @@ struct FastSteps {
     decltype(&encode_word_columns<E4M3>) columns;
 };
 
-// Returns the steps of MX.
 template <class E>
 FastSteps fast_steps_of(const QuantizeProblem& problem) {
     FastSteps steps{};
@@ -229,13 +227,11 @@ FastSteps fast_steps_of(const QuantizeProblem& problem) {
     return steps;
 }
 
-// Returns the steps of NVFP4.
 inline FastSteps fast_nvfp4_steps_of(const QuantizeProblem& problem) {
     if (problem.four_over_six != FourOverSix::None) return {};
     return {word_block_maxima<kNvBlock>, make_nvfp4_word_scales, encode_nvfp4_blocks, encode_nvfp4_columns};
 }
 
-// Returns the steps of a problem.
 inline FastSteps fast_steps_of(const QuantizeProblem& problem) {
     const bool is_bf16 = problem.source.is_plain() && problem.source.plain.format == MXQ_FORMAT_BF16;
     const bool served = is_bf16 && problem.format->scale != ScaleType::F32 && problem.tile.length != 0 &&
@@ -283,9 +279,7 @@ struct FastPath {
         return true;
     }
 
-    // Sets the maxima of columns to 0.
     void clear_column_maxima(int64_t pitch) { memset(maxima, 0, size_t(pitch) * sizeof *maxima); }
-    // Raises the maxima of columns to those of the patch.
     void raise_column_maxima(int64_t pitch) { raise_word_column_maxima(words, unit, pitch, maxima); }
     // Makes the scales of columns. Returns false where the exact path is needed.
     bool make_column_scales(const ScaleRule& rule, int64_t pitch, BlockScales& scales) {

@@ -11,6 +11,7 @@
 //     square tiles   a lane is a row of a tile; the errors of a tile's rows are added as a tree
 #pragma once
 #include "cpu/quantize_scales.h"
+#include "cpu/transpose.h"
 #include "numerics/four_over_six.h"
 
 namespace mxq::cpu {
@@ -117,7 +118,6 @@ bool estimate_errors(const Lines&, int64_t, const uint32_t*, const Nvfp4Global&,
 }
 #endif
 
-// Makes the candidates of every block from its maximum.
 void make_candidates(const uint32_t* maxima, const Nvfp4Global& global, Judged& judged) {
     for (int64_t i = 0; i < kJudged; i++) {
         const Nvfp4Candidates both = nvfp4_candidates(bits_float(maxima[i]), global);
@@ -134,57 +134,32 @@ void add_errors(const Lines& lines, int64_t first, const Nvfp4Global& global, Ju
     add(lines, first, judged.six, global, judged.error_of_six);
 }
 
-// Makes the candidates of every block, and errors by which each block chooses alone: estimates where they decide.
+// Makes the candidates of every block and their errors. Blocks that choose `alone` have estimates where these decide.
 template <bool squared>
-void judge_lines(const Lines& lines, const uint32_t* maxima, const Nvfp4Global& global, Judged& judged) {
+void judge(const Lines& lines, const uint32_t* maxima, bool alone, const Nvfp4Global& global, Judged& judged) {
     make_candidates(maxima, global, judged);
+    const bool estimates = alone && can_estimate(global);
     for (int64_t first = 0; first < kJudged; first += kJudgedAtOnce)
-        if (!can_estimate(global) || !estimate_errors<squared>(lines, first, maxima, global, judged))
+        if (!estimates || !estimate_errors<squared>(lines, first, maxima, global, judged))
             add_errors<squared>(lines, first, global, judged);
 }
-
-// Makes the candidates of every block and their errors.
-template <bool squared>
-void judge(const Lines& lines, const uint32_t* maxima, const Nvfp4Global& global, Judged& judged) {
-    make_candidates(maxima, global, judged);
-    for (int64_t first = 0; first < kJudged; first += kJudgedAtOnce) add_errors<squared>(lines, first, global, judged);
-}
-
-// Four elements of a block.
-typedef float Four __attribute__((vector_size(16)));
 
 // Transposes 16 blocks of 16 elements, which are `pitch` apart, to lanes from `lane` on.
 MXQ_HD void transpose_lines(const float* from, int64_t pitch, int64_t lane, Lines& lines) {
     for (int64_t line = 0; line < kNvBlock; line += 4)
-        for (int64_t element = 0; element < kNvBlock; element += 4) {
-            Four v[4], pairs[4];
-            for (int i = 0; i < 4; i++) memcpy(&v[i], from + (line + i) * pitch + element, sizeof v[i]);
-            for (int i = 0; i < 2; i++) {
-                pairs[2 * i] = __builtin_shufflevector(v[2 * i], v[2 * i + 1], 0, 4, 1, 5);
-                pairs[2 * i + 1] = __builtin_shufflevector(v[2 * i], v[2 * i + 1], 2, 6, 3, 7);
-            }
-            for (int i = 0; i < 2; i++) {
-                v[2 * i] = __builtin_shufflevector(pairs[i], pairs[i + 2], 0, 1, 4, 5);
-                v[2 * i + 1] = __builtin_shufflevector(pairs[i], pairs[i + 2], 2, 3, 6, 7);
-            }
-            for (int i = 0; i < 4; i++) memcpy(&lines.elements[element + i][lane + line], &v[i], sizeof v[i]);
-        }
+        for (int64_t element = 0; element < kNvBlock; element += 4)
+            transpose(from + line * pitch + element, pitch, &lines.elements[element][lane + line], kJudged);
 }
 
-// Stores scale bytes, multipliers and code masks from block `first` on.
-void put_scales(const uint32_t* bytes, int64_t count, const Nvfp4Global& global, int64_t first, BlockScales& scales) {
+// Stores the scales that the lanes choose, their multipliers and code masks from block `first` on.
+void put_choices(const Judged& judged, int64_t count, const Nvfp4Global& global, int64_t first, BlockScales& scales) {
+    uint32_t bytes[kJudged];
+    for (int64_t i = 0; i < count; i++) bytes[i] = judged.choice(i);
     for (int64_t i = 0; i < count; i++) {
         scales.bytes[first + i] = uint8_t(bytes[i]);
         scales.multipliers[first + i] = nvfp4_multiplier(bytes[i], global);
         scales.masks[first + i] = nvfp4_code_mask(bytes[i]);
     }
-}
-
-// Stores the scales that the lanes choose from block `first` on.
-void put_choices(const Judged& judged, int64_t count, const Nvfp4Global& global, int64_t first, BlockScales& scales) {
-    uint32_t bytes[kJudged];
-    for (int64_t i = 0; i < count; i++) bytes[i] = judged.choice(i);
-    put_scales(bytes, count, global, first, scales);
 }
 
 // Chooses the scales of blocks that are 16 neighbours.
@@ -198,7 +173,7 @@ void choose_for_rows(const float* values, int64_t, int64_t blocks, const Nvfp4Gl
             transpose_lines(values + (first + i) * kNvBlock, kNvBlock, i, lines);
         uint32_t maxima[kJudged] = {};
         memcpy(maxima, scales.maxima + first, size_t(count) * sizeof *maxima);
-        judge_lines<squared>(lines, maxima, global, judged);
+        judge<squared>(lines, maxima, true, global, judged);
         put_choices(judged, count, global, first, scales);
     }
 }
@@ -211,7 +186,7 @@ void choose_for_columns(const float* values, int64_t pitch, int64_t, const Nvfp4
     for (int64_t first = 0; first < pitch; first += kJudged) {
         for (int64_t row = 0; row < kNvBlock; row++)
             memcpy(lines.elements[row], values + row * pitch + first, sizeof lines.elements[row]);
-        judge_lines<squared>(lines, scales.maxima + first, global, judged);
+        judge<squared>(lines, scales.maxima + first, true, global, judged);
         put_choices(judged, kJudged, global, first, scales);
     }
 }
@@ -231,7 +206,7 @@ void choose_for_tiles(const float* values, int64_t pitch, int64_t, const Nvfp4Gl
     Judged judged;
     for (int64_t first = 0; first < pitch; first += kJudged) {
         for (int64_t i = 0; i < kJudged; i += kNvBlock) transpose_lines(values + first + i, pitch, i, lines);
-        judge<squared>(lines, scales.maxima + first, global, judged);
+        judge<squared>(lines, scales.maxima + first, false, global, judged);
         for (int64_t tile = 0; tile < kJudged; tile += kNvBlock) {
             add_rows(judged.error_of_four + tile);
             add_rows(judged.error_of_six + tile);
@@ -247,7 +222,6 @@ struct ChoiceSteps {
     ChooseScales rows, columns;
 };
 
-// Returns the steps for errors of one kind.
 template <bool squared>
 ChoiceSteps choice_steps_of(bool square_tiles) {
     return {choose_for_rows<squared>, square_tiles ? choose_for_tiles<squared> : choose_for_columns<squared>};

@@ -132,7 +132,6 @@ struct PatchQuantizer {
         }
     }
 
-    // Encodes the patch by the exact path.
     void encode_rows(int64_t rows) {
         const int64_t blocks = rows * pitch / block;
         hold_for_rows();
@@ -141,7 +140,6 @@ struct PatchQuantizer {
         code_steps.blocks(values, blocks, scales, random, codes);
     }
 
-    // Makes the scales of blocks that lie in rows.
     void make_row_scales(int64_t blocks) {
         scale_steps.block_maxima(values, blocks, scales.maxima);
         choice.rows ? choice.rows(values, pitch, blocks, rowwise.rule.nvfp4, scales)
@@ -190,7 +188,6 @@ struct PatchQuantizer {
         return fast_path.make_column_scales(output.rule, pitch, scales);
     }
 
-    // Makes the scales of a panel's columns by the exact path.
     void make_column_scales(const PartOutput& output, const Rectangle& panel) {
         memset(scales.maxima, 0, sizeof(uint32_t) * kBandCols);
         for (int64_t first = 0; !whole && first < panel.rows; first += strip_rows) {
@@ -275,7 +272,6 @@ struct PatchQuantizer {
             .clear(rows, round_up(rows, kSwizzleRows), ceil_div(region.cols, problem.rowwise.layout.block));
     }
 
-    // Quantizes a rectangle in rows mode.
     void rows(const Rectangle& region) {
         for (int64_t col = 0; col < region.cols; col += kPatchCols) {
             Rectangle at = {region.matrix, region.row, region.col + col, 0, least(kPatchCols, region.cols - col)};
@@ -299,7 +295,6 @@ struct PatchQuantizer {
         return next;
     }
 
-    // Quantizes a rectangle in panel mode.
     void panels(const Rectangle& region) {
         for (int64_t col = 0; col < region.cols; col += panel_cols)
             make_strip(region,

@@ -22,7 +22,6 @@ struct Prefetcher {
 #if defined(__F16C__)
 typedef int16_t SignedWords __attribute__((vector_size(32)));
 
-// Returns the larger of each two words.
 MXQ_HD Words larger(Words a, Words b) { return Words(_mm256_max_epu16(__m256i(a), __m256i(b))); }
 
 // Stores the low bytes of sixteen words.

@@ -94,7 +94,6 @@ struct TileScales {
     alignas(64) uint32_t maxima[kTileRows / kBlock128][kTile];
     bool are_bytes;
 
-    // Keeps the scales of a panel.
     void keep(int64_t panel, int64_t count, const BlockScales& scales) {
         if (are_bytes) {
             memcpy(bytes[panel], scales.bytes, size_t(count));

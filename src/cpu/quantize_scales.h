@@ -103,7 +103,6 @@ MXQ_HD int64_t block_maxima_in_eights(const float*, int64_t, uint32_t*) {
 }
 #endif
 
-// Returns the maximum of a block.
 template <Nonfinite policy, int64_t length>
 MXQ_HD uint32_t block_maximum(const float* values) {
     uint32_t maximum = 0;
@@ -133,10 +132,9 @@ void raise_column_maxima(const float* values, int64_t rows, int64_t pitch, uint3
 }
 
 // Replaces the maxima of each `width` columns by the largest of them.
-template <class Word>
-MXQ_HD void spread_maxima(int64_t pitch, int64_t width, Word* maxima) {
+MXQ_HD void spread_maxima(int64_t pitch, int64_t width, uint32_t* maxima) {
     for (int64_t first = 0; first < pitch; first += width) {
-        Word maximum = 0;
+        uint32_t maximum = 0;
         for (int64_t i = first; i < first + width; i++) maximum = maximum < maxima[i] ? maxima[i] : maximum;
         for (int64_t i = first; i < first + width; i++) maxima[i] = maximum;
     }
@@ -162,7 +160,6 @@ void make_nvfp4_scales(const ScaleRule& rule, int64_t count, BlockScales& scales
     }
 }
 
-// Makes fp32 scales and multipliers from maxima.
 void make_fp8_scales(const ScaleRule& rule, int64_t count, BlockScales& scales) {
     for (int64_t i = 0; i < count; i++) {
         scales.multipliers[i] = fp8_quantization_scale(bits_float(scales.maxima[i]), rule.fp8);
@@ -178,7 +175,6 @@ struct ScaleSteps {
     MakeScales make;
 };
 
-// Returns the steps that find the maxima of blocks.
 template <Nonfinite policy>
 ScaleSteps maxima_steps_of(int64_t length) {
     return {with_block_length(length, []<int64_t block>(BlockLength<block>) { return &block_maxima<policy, block>; }),
@@ -189,7 +185,6 @@ inline ScaleSteps maxima_steps_of(const QuantizeProblem& problem, int64_t length
     return propagates ? maxima_steps_of<Nonfinite::Propagate>(length) : maxima_steps_of<Nonfinite::Saturate>(length);
 }
 
-// Returns the step that makes the scales of a problem.
 inline MakeScales scales_of(const QuantizeProblem& problem) {
     if (problem.format->scale == ScaleType::E4M3) return make_nvfp4_scales;
     if (problem.format->scale == ScaleType::F32) return make_fp8_scales;

@@ -31,7 +31,6 @@ inline Maxima maxima_for_quantize(const QuantizeProblem& problem, const Quantize
     return {first, part.layout.matrix_scales, part.layout.line_stride};
 }
 
-// Returns where amax gathers maxima.
 inline Maxima maxima_for_amax(const QuantizeProblem& problem, const QuantizedPart& part) {
     return {part.amax, has_whole_lines(problem) ? part.layout.matrix_scales : part.scope_stride, 0};
 }
@@ -98,7 +97,6 @@ public:
         });
     }
 
-    // Raises the maxima to those of all slices.
     void gather(const Engine& engine) const {
         for_each(engine.pool(), [&](const QuantizeSlice& slice, const Rectangle& region, int) {
             engine.kernels().gather_maxima(slice, region);

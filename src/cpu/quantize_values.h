@@ -12,15 +12,9 @@
 namespace mxq::cpu {
 namespace {
 
-// Returns where an element of the input is stored.
 template <class T>
 MXQ_HD const T* input_line(const PlainMatrix& in, int64_t matrix, int64_t row, int64_t col) {
     return reinterpret_cast<const T*>(expert_data(in, matrix)) + row * in.row_stride + col;
-}
-
-// Returns where a row of a plain tensor is stored.
-MXQ_HD const uint8_t* plain_row(const PlainMatrix& in, int64_t matrix, int64_t row) {
-    return expert_data(in, matrix) + row * in.row_stride * (in.format == MXQ_FORMAT_F32 ? 4 : 2);
 }
 
 // Returns how many rows of the patch lie within the first `rows` of the matrix.
@@ -45,7 +39,6 @@ MXQ_HD void clear_beyond(int64_t rows, int64_t cols, int64_t height, int64_t pit
     for (int64_t i = rows * pitch; i < height * pitch; i++) values[i] = 0;
 }
 
-// Loads a patch of a plain tensor.
 template <class T>
 void load_values(const QuantizeProblem& problem, const Rectangle& patch, int64_t height, int64_t pitch, float* values) {
     const int64_t rows = rows_within(problem.source.rows, patch);
@@ -57,7 +50,6 @@ void load_values(const QuantizeProblem& problem, const Rectangle& patch, int64_t
     clear_beyond(rows, patch.cols, height, pitch, values);
 }
 
-// Loads a patch of what an activation makes.
 template <class T>
 void load_activated(const QuantizeProblem& problem, const Rectangle& patch, int64_t height, int64_t pitch, float* values) {
     const ActivatedMatrix& from = problem.source.activated;
@@ -68,7 +60,6 @@ void load_activated(const QuantizeProblem& problem, const Rectangle& patch, int6
     clear_beyond(rows, patch.cols, height, pitch, values);
 }
 
-// Loads a patch of the gradients of gates and ups.
 template <class T>
 void load_gradients(const QuantizeProblem& problem, const Rectangle& patch, int64_t height, int64_t pitch, float* values) {
     const ActivationGradient& gradient = problem.source.gradient;
@@ -76,13 +67,12 @@ void load_gradients(const QuantizeProblem& problem, const Rectangle& patch, int6
     for (int64_t i = 0; i < rows; i++) {
         const int64_t row = patch.row + i;
         differentiate_row(gradient, input_line<T>(gradient.from.in, patch.matrix, row, 0),
-                          plain_row(gradient.result, patch.matrix, row), patch.matrix, row, patch.col, patch.cols,
+                          element_address(gradient.result, patch.matrix, row, 0), patch.matrix, row, patch.col, patch.cols,
                           values + i * pitch);
     }
     clear_beyond(rows, patch.cols, height, pitch, values);
 }
 
-// Decodes a patch of a rowwise part.
 void decode_rowwise(const QuantizeProblem& problem, const Rectangle& patch, int64_t height, int64_t pitch, float* values) {
     const LineDecoder decode(problem.source.quantized);
     const int64_t rows = rows_within(problem.source.rows, patch);
@@ -108,7 +98,6 @@ void decode_columnwise(const QuantizeProblem& problem, const Rectangle& patch, i
 
 using LoadValues = decltype(&decode_rowwise);
 
-// Returns the function that loads patches of a problem.
 inline LoadValues loader_of(const QuantizeProblem& problem) {
     if (problem.source.is_quantized()) return problem.source.quantized.columnwise ? decode_columnwise : decode_rowwise;
     if (problem.source.is_gradient())

@@ -3,35 +3,21 @@
 #include <vector>
 
 #include "core/context.h"
+#include "core/groups.h"
 #include "cpu/implementations.h"
-#include "numerics/convert.h"
 
 namespace mxq::cpu {
 namespace {
 
-Reason declines(const Context& context, const RouteProblem&) {
-    return context.is_cpu() ? "" : "needs a CPU context, found a CUDA one";
-}
-
-int64_t read_id(const RouteProblem& problem, int64_t choice) {
-    return problem.id_type == MXQ_TYPE_INT32 ? static_cast<const int32_t*>(problem.ids)[choice]
-                                             : static_cast<const int64_t*>(problem.ids)[choice];
-}
-
 // Returns the expert of a choice among those of this rank, or -1 where it is dropped. Refuses ids out of range.
 int64_t local_expert(const RouteProblem& problem, int64_t choice) {
-    const int64_t id = read_id(problem, choice);
+    const int64_t id = read_integer(problem.ids, problem.id_type, choice);
     if (id < -1 || id >= problem.experts)
         fail(MXQ_STATUS_INVALID_ARGUMENT,
              "routing.ids[%lld] is %lld, expected 0 to %d, or -1 for a choice that is dropped; check the router's ids",
              (long long)choice, (long long)id, problem.experts - 1);
     const int64_t local = id - problem.first;
     return local >= 0 && local < problem.count ? local : -1;
-}
-
-float read_weight(const ChoiceWeights& weights, int64_t choice) {
-    return weights.format == MXQ_FORMAT_F32 ? static_cast<const float*>(weights.values)[choice]
-                                            : to_float(static_cast<const Bf16*>(weights.values)[choice]);
 }
 
 // Returns the first row of each expert and, as one more, the number of all rows.
@@ -53,7 +39,7 @@ void run(const Context&, const RouteProblem& problem, const Launch&) {
         problem.choice_rows[i] = row;
         if (row < 0) continue;
         problem.row_tokens[row] = int32_t(i / problem.choices);
-        if (problem.row_weights) problem.row_weights[row] = read_weight(problem.weights, i);
+        if (problem.row_weights) problem.row_weights[row] = problem.weights.at(i);
     }
     std::fill(problem.row_tokens + taken, problem.row_tokens + rows, -1);
     if (problem.row_weights) std::fill(problem.row_weights + taken, problem.row_weights + rows, 0.0f);
@@ -62,6 +48,6 @@ void run(const Context&, const RouteProblem& problem, const Launch&) {
 
 }  // namespace
 
-const RouteImplementation route = {.name = "cpu", .declines = declines, .run = run};
+const RouteImplementation route = {.name = "cpu", .declines = needs_cpu, .run = run};
 
 }  // namespace mxq::cpu

@@ -32,7 +32,6 @@ struct ScaleWindow {
         return first + column / kSwizzleColumns * kSwizzleBytes + line / kSwizzleRows * slab_bytes() +
                swizzle_in_tile(line, 0);
     }
-    // Returns the bytes of the swizzled tiles of 128 rows.
     MXQ_HD int64_t slab_bytes() const { return kSwizzleRows * round_up(columns, kSwizzleColumns); }
 
     // Stores `count` scales of a row. A swizzled row is stored in whole words, with zeros where the last one has no scales.

@@ -26,10 +26,6 @@ struct Move {
 
 using Jobs = std::vector<Job<Move>>;
 
-Reason declines(const Context& context, const SwizzleProblem&) {
-    return context.is_cpu() ? "" : "needs a CPU context, found a CUDA one";
-}
-
 void store_words(uint8_t* out, const ScaleLayout& layout, const Rectangle& at, int64_t line, const uint8_t* scales) {
     uint8_t* to = out + layout.offset(at.matrix, line, at.col);
     for (int64_t i = 0; i < at.cols; i += kSwizzleColumns, to += kSwizzleBytes) std::memcpy(to, scales + i, kSwizzleColumns);
@@ -148,6 +144,6 @@ void run(const Context& context, const SwizzleProblem& problem, const Launch&) {
 
 }  // namespace
 
-const SwizzleImplementation swizzle_scales = {.name = "cpu", .declines = declines, .run = run, .reads = Addresses::Strided};
+const SwizzleImplementation swizzle_scales = {.name = "cpu", .declines = needs_cpu, .run = run, .reads = Addresses::Strided};
 
 }  // namespace mxq::cpu

@@ -22,7 +22,6 @@ struct ThreadPool::Job {
     std::condition_variable finished;  // told when helpers becomes 0
     Job* below = nullptr;              // the next older job of the stack `jobs_`
 
-    // Runs chunks until none is left.
     void drain() {
         const FloatEnvironment environment;
         const int number = worker.fetch_add(1);

@@ -106,7 +106,6 @@ int64_t cores_of_hierarchy(const std::string& root, bool version2) {
     return cores;
 }
 
-// Returns how many cores the calling thread may run on.
 int affinity_cores() {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "core/error.h"
-#include "core/layer_gradients.h"
+#include "core/layer_problem.h"
 #include "dispatch/reason.h"
 
 struct mxq_context_s;

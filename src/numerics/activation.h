@@ -142,14 +142,11 @@ MXQ_HOST auto with_gated_activation(Activation kind, const Body& body) {
 template <class Body>
 MXQ_HOST auto with_activation(Activation kind, const Body& body) {
     switch (kind) {
-        case Activation::Swiglu: return body(ActivationConstant<Activation::Swiglu>{});
-        case Activation::GegluErf: return body(ActivationConstant<Activation::GegluErf>{});
-        case Activation::GegluTanh: return body(ActivationConstant<Activation::GegluTanh>{});
-        case Activation::SwigluClamped: return body(ActivationConstant<Activation::SwigluClamped>{});
         case Activation::Silu: return body(ActivationConstant<Activation::Silu>{});
         case Activation::GeluErf: return body(ActivationConstant<Activation::GeluErf>{});
         case Activation::GeluTanh: return body(ActivationConstant<Activation::GeluTanh>{});
-        default: return body(ActivationConstant<Activation::SquaredRelu>{});
+        case Activation::SquaredRelu: return body(ActivationConstant<Activation::SquaredRelu>{});
+        default: return with_gated_activation(kind, body);
     }
 }
 

@@ -41,35 +41,30 @@ struct PhiloxKeys {
     }
 };
 
-// Returns the four random words of a counter, the keys of all rounds being known.
-MXQ_HD PhiloxWords philox(const PhiloxKeys& keys, PhiloxCounter counter) {
+// Returns the four random words of a counter, key_of(i) being word i of the keys of all rounds.
+template <class KeyOf>
+MXQ_HD PhiloxWords philox_by(const KeyOf& key_of, const PhiloxCounter& counter) {
     uint32_t c0 = counter.words[0], c1 = counter.words[1], c2 = counter.words[2], c3 = counter.words[3];
     for (int round = 0; round < PhiloxKeys::rounds; ++round) {
         uint32_t first_high, first_low, second_high, second_low;
         multiply_wide(c0, 0xD2511F53u, first_high, first_low);
         multiply_wide(c2, 0xCD9E8D57u, second_high, second_low);
-        c0 = second_high ^ c1 ^ keys.words[2 * round];
+        c0 = second_high ^ c1 ^ key_of(2 * round);
         c1 = second_low;
-        c2 = first_high ^ c3 ^ keys.words[2 * round + 1];
+        c2 = first_high ^ c3 ^ key_of(2 * round + 1);
         c3 = first_low;
     }
     return {{c0, c1, c2, c3}};
 }
 
-// Returns the four random words of a counter. Keys are computed in every round, not kept in memory: only so do the host's loops
-// over counters become vectors.
-MXQ_HD PhiloxWords philox(PhiloxKey key, PhiloxCounter counter) {
-    uint32_t c0 = counter.words[0], c1 = counter.words[1], c2 = counter.words[2], c3 = counter.words[3];
-    for (int round = 0; round < PhiloxKeys::rounds; ++round) {
-        uint32_t first_high, first_low, second_high, second_low;
-        multiply_wide(c0, 0xD2511F53u, first_high, first_low);
-        multiply_wide(c2, 0xCD9E8D57u, second_high, second_low);
-        c0 = second_high ^ c1 ^ PhiloxKeys::word(key.words[0], 2 * round);
-        c1 = second_low;
-        c2 = first_high ^ c3 ^ PhiloxKeys::word(key.words[1], 2 * round + 1);
-        c3 = first_low;
-    }
-    return {{c0, c1, c2, c3}};
+// Returns them where the keys are known.
+MXQ_HD PhiloxWords philox(const PhiloxKeys& keys, const PhiloxCounter& counter) {
+    return philox_by([&](int i) { return keys.words[i]; }, counter);
+}
+
+// Returns them where keys are computed in every round: only so do the host's loops over counters become vectors.
+MXQ_HD PhiloxWords philox(const PhiloxKey& key, const PhiloxCounter& counter) {
+    return philox_by([&](int i) { return PhiloxKeys::word(key.words[i % 2], i); }, counter);
 }
 
 // Returns the key of a seed.

@@ -60,7 +60,6 @@ std::string bound_name(int32_t bound) {
     return "";
 }
 
-// Returns the format with each scaling that it takes.
 std::vector<Kind> kinds_of(int32_t format) {
     std::vector<Kind> kinds;
     mxq_tensor* tensor = nullptr;

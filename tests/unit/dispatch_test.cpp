@@ -172,12 +172,12 @@ TEST_CASE("dispatch: a call prepares once, and the run gets what was prepared") 
     alignas(256) char memory[512];
     described = ran_with = 0;
     const Call call{context, {}, {}};
-    run_verb(costly, call, Problem{7}, false, {memory, sizeof memory}, nullptr);
+    run_verb(costly, call, Problem{7}, {memory, sizeof memory}, nullptr);
     CHECK(described == 1);
     CHECK(ran_with == 7);
-    CHECK(failure(MXQ_STATUS_UNSUPPORTED, [&] { run_verb(costly, call, Problem{0}, false, {memory, 512}, nullptr); }) ==
+    CHECK(failure(MXQ_STATUS_UNSUPPORTED, [&] { run_verb(costly, call, Problem{0}, {memory, 512}, nullptr); }) ==
           "no implementation takes this (described_once: needs a size); change what they name");
-    CHECK(failure(MXQ_STATUS_BUFFER_TOO_SMALL, [&] { run_verb(costly, call, Problem{7}, false, {memory, 511}, nullptr); })
+    CHECK(failure(MXQ_STATUS_BUFFER_TOO_SMALL, [&] { run_verb(costly, call, Problem{7}, {memory, 511}, nullptr); })
               .find("expected at least 512") != std::string::npos);
 }
 
