@@ -50,3 +50,17 @@ function(mxq_refuse_slow_code target)
   set(launcher sh ${MXQ_REFUSE_SLOW_CODE} ${CMAKE_CUDA_COMPILER_LAUNCHER})
   set_target_properties(${target} PROPERTIES CUDA_COMPILER_LAUNCHER "${launcher}")
 endfunction()
+
+# Compiles the kernels of a target in less than half the time, into slower code with the same results: for machines without a GPU,
+# where tests compile kernels and none runs. Those of cuda/sm90 are always compiled in full, since what ptxas says of them is a
+# test (mxq_refuse_slow_code).
+option(MXQ_QUICK_KERNELS "Compile most kernels fast, into slow code: for tests on machines without a GPU" OFF)
+if(MXQ_QUICK_KERNELS AND MXQ_HAVE_CUDA)
+  include(CheckCompilerFlag)
+  check_compiler_flag(CUDA --Ofast-compile=max MXQ_HAVE_OFAST_COMPILE)
+endif()
+function(mxq_quick_kernels target)
+  if(MXQ_QUICK_KERNELS AND MXQ_HAVE_OFAST_COMPILE)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--Ofast-compile=max>)
+  endif()
+endfunction()

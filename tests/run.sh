@@ -19,6 +19,10 @@ architectures() {
     first=$(gpu_architecture)
     printf '%s\n' "${first:-90a-real}" ${MXQ_MORE_ARCHITECTURES:-} | sort -u | paste -sd ';'
 }
+# Where there is no GPU, no kernel runs, so that none needs to be fast.
+quick_kernels() { [ -n "$(gpu_architecture)" ] && echo OFF || echo ON; }
+# Ninja, where it is, compiles the tests while the last kernels of the library are compiled; make waits for them.
+generator() { [ -n "${CMAKE_GENERATOR:-}" ] || [ -e "$build/CMakeCache.txt" ] || ! command -v ninja >/dev/null || echo -GNinja; }
 
 if [ -n "${MXQ_BUILD_DIR:-}" ]; then
     build=$(cd "$MXQ_BUILD_DIR" && pwd) || exit 1
@@ -27,10 +31,10 @@ if [ -n "${MXQ_BUILD_DIR:-}" ]; then
     export MXQ_TEST_DATA_DIR=$source/tests/data MXQ_TEST_HEADER=$source/include/mxq/mxq.h
 else
     build=${1:-build/tests}
-    # shellcheck disable=SC2086  # words are meant to split
+    # shellcheck disable=SC2046,SC2086  # words are meant to split
     install_missing tests &&
-        cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DMXQ_TESTS=ON -DMXQ_EXAMPLES=ON \
-            "-DMXQ_CUDA_ARCHITECTURES=$(architectures)" ${MXQ_CMAKE_ARGS:-} &&
+        cmake -S . -B "$build" $(generator) -DCMAKE_BUILD_TYPE=Release -DMXQ_TESTS=ON -DMXQ_EXAMPLES=ON \
+            "-DMXQ_CUDA_ARCHITECTURES=$(architectures)" "-DMXQ_QUICK_KERNELS=$(quick_kernels)" ${MXQ_CMAKE_ARGS:-} &&
         cmake --build "$build" --parallel "$cores" || {
         echo "The build failed."
         echo "0 passed, 1 failed, 0 skipped"
@@ -136,7 +140,11 @@ expert_parallel() { # host, threads, one, two
     esac
 }
 
-start consumers ./tests/consumers/run.sh "$build" # takes longest: it builds
+# What takes longest is first, so that it does not run alone at the end: these build.
+start packages ./tests/packages/run.sh "$build"
+start consumers ./tests/consumers/run.sh "$build"
+start bindings ./tests/bindings/run.sh "$build"
+start pages ./tests/pages/run.sh "$build"
 MXQ_BUILD_DIR=$build start search ./tests/search/run.sh
 start fuzz "$build/tests/fuzz/mxq_fuzz_replay" tests/fuzz/corpus --random 1000
 start_shards mxq_tests
@@ -148,11 +156,8 @@ for name in mxq_fault_test $of_cuda mxq_unload_test mxq_copies_test mxq_graph_te
     start "$name" "$build/tests/$name" ${MXQ_SLOWEST:+-d yes}
 done
 start tools ./tests/tools/run.sh "$build"
-start bindings ./tests/bindings/run.sh "$build"
-start packages ./tests/packages/run.sh "$build"
 start hardening ./tests/hardening/run.sh "$build"
 start loader ./tests/loader/run.sh "$build"
-start pages ./tests/pages/run.sh "$build"
 [ -x tests/bench/run.sh ] && start bench ./tests/bench/run.sh "$build"
 for name in decode arrived gpt_oss expert_layer training_step; do start "$name on cpu" example "$name"; done
 start "gpt_oss_block on cpu" example gpt_oss_block 2 2 4

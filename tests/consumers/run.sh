@@ -116,7 +116,7 @@ check "tests/run.sh installs Python where it is missing" installs_python
 # The static library of Clang, without CUDA, which is faster: CMake takes LLVM's linker and objcopy. tests/packages has GCC's.
 static_library() {
     cmake -S "$source" -B "$work/static" -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DBUILD_SHARED_LIBS=OFF -DMXQ_CUDA=OFF \
-        -DMXQ_TESTS=OFF -DMXQ_EXAMPLES=OFF -DCMAKE_BUILD_TYPE=Debug &&
+        -DMXQ_TESTS=OFF -DMXQ_EXAMPLES=OFF -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_PROJECT_mxq_INCLUDE=$here/headers_once.cmake" &&
         cmake --build "$work/static" --parallel "$(nproc)" && cmake --install "$work/static" --prefix "$work/static-prefix"
 }
 if ! command -v clang >/dev/null || ! command -v clang++ >/dev/null; then
