@@ -1,5 +1,6 @@
 #include "core/tensor.h"
 
+#include <algorithm>
 #include <memory>
 
 #include "api/guard.h"
@@ -24,10 +25,13 @@ mxq_tensor* create_tensor(int32_t format, bool is_3d, int64_t experts, int64_t r
     for (const auto& size : sizes)
         if (size.value < 0 || size.value > MXQ_MAX_DIM)
             fail(MXQ_STATUS_INVALID_ARGUMENT, "%s is %lld, expected 0 to %d", size.name, (long long)size.value, MXQ_MAX_DIM);
-    // Each size may be 2^31 - 1, so that their product overflows: the limit is divided by one size after another instead.
-    if (experts > 0 && rows > 0 && cols > 0 && (rows > kMaxElements / cols || experts > kMaxElements / (rows * cols)))
-        fail(MXQ_STATUS_INVALID_ARGUMENT, "the shape %lld x %lld x %lld has more than 2^48 elements; split the tensor",
-             (long long)experts, (long long)rows, (long long)cols);
+    // Lines without elements have scales too, so that a size of 0 counts as 1. Each size may be 2^31 - 1, so that their product
+    // overflows: the limit is divided by one size after another instead.
+    const int64_t lines = std::max<int64_t>(rows, 1), length = std::max<int64_t>(cols, 1);
+    if (lines > kMaxElements / length || experts > kMaxElements / (lines * length))
+        fail(MXQ_STATUS_INVALID_ARGUMENT, "the shape %lld x %lld x %lld has more than 2^48 elements%s; split the tensor",
+             (long long)experts, (long long)rows, (long long)cols,
+             experts == 0 || rows == 0 || cols == 0 ? ", where a size of 0 counts as 1" : "");
 
     auto tensor = std::make_unique<mxq_tensor_s>();
     tensor->format = found;

@@ -184,6 +184,7 @@ CombineBackwardProblem validate_combine_backward(const Context& context, const m
             d_weights.cols != p.choices)
             fail(MXQ_STATUS_SHAPE_MISMATCH, "d_weights is %s %s, expected f32 %lld x %d, one for each choice of each token",
                  d_weights.format->name, shape_text(d_weights).c_str(), (long long)p.tokens, p.choices);
+        require_no_groups(d_weights, "d_weights", "its rows are tokens; clear them");
         p.d_weights = plain_view(d_weights, "d_weights", buffers, Access::Write);
         p.has_d_weights = true;
     }

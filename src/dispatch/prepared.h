@@ -30,7 +30,7 @@ Prepared prepare(const Implementation<Problem>& candidate, const Context& contex
     if (reads_across(problem) && !candidate.reads_across)
         return {"needs K-major operands, found an MN-major one", 0, nullptr};
     if (is_row_invariant(problem) && !(candidate.keeps_rows && candidate.keeps_rows(problem)))
-        return {"cannot promise the same bits for a row whatever the others are", 0, nullptr};
+        return {"cannot promise the same bits for a row whatever the others are (leave row_invariant at 0)", 0, nullptr};
     if (candidate.prepare) return candidate.prepare(context, problem);
     Prepared prepared{candidate.declines(context, problem), 0, nullptr};
     if (prepared.declines.empty() && candidate.workspace_bytes)

@@ -310,6 +310,27 @@ TEST_CASE("rare refusals: 2^48 elements are the most") {
     CHECK(mxq_tensor_create_3d(MXQ_FORMAT_F32, 1, side, side, none.out()) == MXQ_STATUS_OK);
 }
 
+// A row has a scale, with or without columns, so that rows without columns count like those of one.
+TEST_CASE("rare refusals: 2^48 rows are the most, and columns, of a tensor without elements") {
+    const int64_t most = MXQ_MAX_DIM, side = int64_t{1} << 24;
+    testing::Tensor none;
+    MXQ_REFUSED(mxq_tensor_create_3d(MXQ_FORMAT_FP8_E4M3, most, most, 0, none.out()), invalid, "2147483647 x 2147483647 x 0",
+                "2^48 elements, where a size of 0 counts as 1");
+    MXQ_REFUSED(mxq_tensor_create_3d(MXQ_FORMAT_FP8_E4M3, most, 0, most, none.out()), invalid, "2^48");
+    MXQ_REFUSED(mxq_tensor_create_3d(MXQ_FORMAT_FP8_E4M3, 0, most, most, none.out()), invalid, "2^48");
+    MXQ_REFUSED(mxq_tensor_create_3d(MXQ_FORMAT_FP8_E4M3, side, side + 1, 0, none.out()), invalid, "2^48");
+    testing::Tensor rows;
+    ok(mxq_tensor_create_3d(MXQ_FORMAT_FP8_E4M3, side, side, 0, rows.out()));
+    ok(mxq_tensor_set_scaling(rows, MXQ_SCALING_ROW));
+    uint64_t codes = 1, scales = 0, amax = 0;
+    ok(mxq_tensor_required_bytes(rows, MXQ_PART_ROWWISE, &codes, &scales));
+    ok(mxq_tensor_required_amax_bytes(rows, MXQ_PART_ROWWISE, &amax));
+    CHECK(codes == 0);
+    CHECK(scales == uint64_t{4} << 48);
+    CHECK(amax == scales);
+    for (const int64_t size : {int64_t{0}, int64_t{1}, most}) CHECK(mxq_tensor_create_2d(MXQ_FORMAT_F32, size, 0, none.out()) == MXQ_STATUS_OK);
+}
+
 // A query reads no memory, so that ends out of order are the call's to find; a call with nothing to write need not look.
 TEST_CASE("rare refusals: ends out of order are refused by the call and not by its query", "[cpu]") {
     testing::Device& device = testing::cpu();

@@ -105,7 +105,7 @@ TEST_CASE("shared threads: contexts come, work and go in many threads at once", 
 
 // Other threads create and destroy contexts all the while, so that many children are made in the midst of that.
 TEST_CASE("shared threads: a forked child creates contexts with threads of its own", "[cpu]") {
-#if defined(__SANITIZE_THREAD__)
+#if defined(MXQ_TESTS_TSAN)
     MXQ_SKIP("the thread sanitizer ends a forked child that starts threads");
 #elif defined(__SANITIZE_ADDRESS__)
     MXQ_SKIP("a lock of the address sanitizer's allocator stays held in a forked child");

@@ -45,9 +45,9 @@ bool is_optional(const Bound& bound, const std::string& name) {
 bool is_of_routing(const std::string& name) { return name.rfind("routing.", 0) == 0; }
 
 bool shorten(Bound& bound, int64_t at) {
-    // Arrays of ends and seeds come without an extent.
+    // Arrays of ends and seeds come without an extent, and rows by index with the only one that their setter takes.
     const auto names = buffers_where(bound, [](const std::string& name, const Image&) {
-        return name != "ends" && name != "seed_offset" && !is_of_routing(name);
+        return name != "ends" && name != "seed_offset" && !ends_with(name, ".row_indices") && !is_of_routing(name);
     });
     if (names.empty()) return false;
     bound.pointers[names[static_cast<size_t>(at) % names.size()]].bytes -= 1;
@@ -252,6 +252,7 @@ bool use_stream(Bound& bound, int64_t) {
 bool other_contraction(Bound& bound, int64_t) {
     const Call& call = bound.problem.call;
     if (!call.is_product() || call.contracts_groups()) return false;
+    if (call.second.indexed && call.transpose_b == MXQ_TRANSPOSE_N) return false;  // there is an index for each row
     testing::Dims dims = bound.problem.tensors[1].dims;
     (call.transpose_b == MXQ_TRANSPOSE_T ? dims.cols : dims.rows) += 1;
     extend_buffers(bound);

@@ -255,6 +255,7 @@ bool stochastic_of_other_format(Bound& bound, int64_t) {
 
 bool experts_of_product(Bound& bound, int64_t at) {
     const auto number = bound.problem.call.verb == "gemm" ? static_cast<size_t>(at % 3) : size_t{1};
+    if (bound.problem.tensors[number].side.indexed) return false;  // rows by index are those of a matrix
     testing::Dims dims = bound.problem.tensors[number].dims;
     if (bound.problem.call.verb == "gemm")
         dims.experts = 1;

@@ -411,7 +411,7 @@ Call draw_call(uint64_t seed, int64_t number, const std::string& verb) {
     if (breaks && call.is_layer()) call.first.listed = false;
     repair(call);
     if (!breaks) return call;
-    call.sm_count = 0;  // which a device may refuse before it finds what is broken
+    call.sm_count = 0, call.same_rows = false;  // which a device may refuse before it finds what is broken
     const bool listed = call.first.listed || call.second.listed;
     for (Side* side : {&call.first, &call.second})  // other rules are about tensors in one piece
         if (!listed) side->code_line = side->code_expert = side->scale_line = side->scale_expert = 0;

@@ -244,7 +244,7 @@ void repair_indices(Call& call) {
                                                     call.verb == "pad_groups" || product;
     const bool experts_of_b = call.verb == "grouped_gemm" && !call.contracts_groups();
     const auto repair_side_indices = [&](Side& side, bool is_read) {
-        const bool takes = is_read && side.plain() && call.broken.empty() && !(side.grouped && side.rowwise != 1);
+        const bool takes = is_read && side.plain() && !(side.grouped && side.rowwise != 1);
         side.indexed = takes ? std::max<int64_t>(side.indexed, 0) : 0;
         if (side.indexed) side.listed = side.memory = false;
     };

@@ -185,8 +185,10 @@ namespace {
 
 struct Lying {
     Addresses at;
+    bool same_rows = false;
 };
 Addresses addresses_of(const Lying& p) { return p.at; }
+bool is_row_invariant(const Lying& p) { return p.same_rows; }
 
 const Implementation<Lying> near{.name = "near", .declines = [](const Context&, const Lying&) -> Reason { return {}; }},
     far{.name = "far", .declines = near.declines, .reads = Addresses::Strided},
@@ -209,6 +211,16 @@ TEST_CASE(
     CHECK(reason(Addresses::Listed) ==
           "anywhere near, far: needs contiguous experts, found a list of them (mxq_tensor_set_part_list or _data_list)");
     CHECK(ask(reading, context, Lying{Addresses::Listed}, named("far")).implementation == nullptr);
+}
+
+TEST_CASE("dispatch: rows that must be invariant are declined by those that promise none, who say what asks for them") {
+    const Implementation<Lying> keeps{.name = "keeps", .declines = near.declines, .keeps_rows = [](const Lying&) { return true; }};
+    const Implementation<Lying>* const two[] = {&near, &keeps};
+    const std::string reason = "near: cannot promise the same bits for a row whatever the others are (leave row_invariant at 0)";
+    const auto choice = ask(Verb<Lying>{"read", two, 2}, context, Lying{Addresses::Dense, true}, any);
+    CHECK(choice.implementation == &keeps);
+    CHECK(text_of(choice.declined()) == reason);
+    CHECK(ask(Verb<Lying>{"read", two, 2}, context, Lying{Addresses::Dense}, any).implementation == &near);
 }
 
 TEST_CASE("dispatch: the class of bound of an implementation that names one") {

@@ -111,4 +111,10 @@ TEST_CASE("combine_backward: refusals", "[cpu]") {
     MXQ_REFUSED(query(tokens, nullptr, nullptr, weights), MXQ_STATUS_INVALID_ARGUMENT, "in is NULL");
     MXQ_REFUSED(query(tokens, rows, nullptr, halves), MXQ_STATUS_SHAPE_MISMATCH, "d_weights is bf16 4 x 2", "f32 4 x 2");
     MXQ_REFUSED(query(nullptr, rows, rows, weights), MXQ_STATUS_INVALID_ARGUMENT, "d_out is NULL");
+    // Without groups no byte is asked for where these are padded, however many rows there are.
+    const int32_t no_ends[1] = {};
+    auto grouped = matrix(4, 2);
+    ok(mxq_tensor_set_groups(grouped, no_ends, 0, MXQ_TYPE_INT32, 0));
+    ok(mxq_tensor_set_group_alignment(grouped, 32, 0));
+    MXQ_REFUSED(query(tokens, rows, nullptr, grouped), MXQ_STATUS_UNSUPPORTED, "d_weights has groups", "clear them");
 }
