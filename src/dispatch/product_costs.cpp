@@ -4,8 +4,9 @@
 //     us        start + round * rounds of tiles * steps + work * tiles * steps / tiles at once
 //               + weights * 1e6 bytes of B + numbers * 1e6 numbers of A + outputs * 1e6 elements of D, twice if F32
 //
-// tests/bench/fit_costs.py fitted it to tests/bench/runs/h200_dispatch.json, the times of all that took 1220 random problems, by
-// mxq_bench --device cuda --suite dispatch on an H200 with cuBLASLt 13.1, 2026-11-29. Its tiles are those that fit best, and not always those of the kernel.
+// tests/bench/fit_costs.py fitted it to tests/bench/runs/h200_dispatch.json: the times of all that took 1220 random problems, by
+// mxq_bench --device cuda --suite dispatch on an H200 with cuBLASLt 13.1, 2026-11-29. Its tiles are those that fit best, and not
+// always those of the kernel.
 #include "dispatch/product_costs.h"
 
 #include <algorithm>
