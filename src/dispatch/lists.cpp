@@ -196,7 +196,8 @@ const GemmImplementation* first_of_products(const Context& context, const GemmPr
 void sort_by_costs(const Context& context, const GemmProblem& p, std::span<const GemmImplementation*> list) {
     const int32_t all = std::max(cuda::multiprocessors(context), 1), own = p.sm_count > 0 ? std::min(p.sm_count, all) : all;
     std::array<std::pair<double, const GemmImplementation*>, kMostImplementations> costs;
-    for (size_t i = 0; i < list.size(); i++) costs[i] = {product_cost(*list[i], p, own), list[i]};
+    const ProductCosts of_product(p, own);
+    for (size_t i = 0; i < list.size(); i++) costs[i] = {of_product.of(*list[i]), list[i]};
     std::stable_sort(costs.begin(), costs.begin() + list.size(), [](auto& a, auto& b) { return a.first < b.first; });
     for (size_t i = 0; i < list.size(); i++) list[i] = costs[i].second;
 }

@@ -7,8 +7,19 @@
 
 namespace mxq {
 
-// Returns microseconds on so many multiprocessors; infinite where the table has no implementation like this one. It is for
-// K-major operands, dense or in groups of rows, and does not say whether the implementation takes the product.
-double product_cost(const GemmImplementation& implementation, const GemmProblem& p, int32_t multiprocessors);
+// The costs of one product on so many multiprocessors. It has K-major operands, and no groups or groups of rows.
+class ProductCosts {
+public:
+    ProductCosts(const GemmProblem& p, int32_t multiprocessors);
+
+    // Returns microseconds; infinite where the table has no row of the implementation. Says nothing of whether it takes the
+    // product.
+    double of(const GemmImplementation& implementation) const;
+
+private:
+    const GemmProblem& problem_;
+    int32_t multiprocessors_;
+    double rows_, groups_, filled_;  // of A; groups, and those that have rows
+};
 
 }  // namespace mxq
