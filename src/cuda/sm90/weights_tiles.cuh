@@ -25,7 +25,7 @@ constexpr int kTokenBytes = kBoxNumbers * 2, kLineBytes = 64;  // of a box, and 
 template <Weights kind>
 constexpr int kBlockSteps = kBlockNumbers / (kLineBytes * 8 / weight_bits<kind>);
 
-// Returns the bytes of a line in a step. Boxes of 128 load few tokens' weights 1.1 times as fast.
+// Returns the bytes of a line in a step. Tiles of few tokens have room for more, and so half as many steps.
 constexpr int step_bytes(int bits, int tokens) { return bits == 4 && tokens <= kFewestTokens ? 2 * kLineBytes : kLineBytes; }
 constexpr int kConsumerWarps = bf16::kConsumerWarps, kThreads = 3 * kWarpgroup;
 constexpr int kSlots = 2;
