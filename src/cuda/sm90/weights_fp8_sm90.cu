@@ -55,8 +55,8 @@ __device__ __forceinline__ void consume(const Fp8Arguments& args, Block& shared)
             write_shared_tile<Block::kKind, tokens>(args, reinterpret_cast<Exchange<tokens>&>(shared.stages), tile,
                                                     consumer.totals_of(0), repair, shared.out);
         else
-            write_own_lines<Block::kKind, tokens>(args, tile, bf16::first_line_of(tile), consumer.totals_of(0), repair,
-                                                  shared.out);
+            write_own_lines<Block::kKind, tokens, Block::kTokens == kFewestTokens>(
+                args, tile, bf16::first_line_of(tile), consumer.totals_of(0), repair, shared.out);
         if (block_of_cluster() == 0) clear_padding(args, tile, bf16::first_line_of(tile), tokens);
         __syncwarp();
         if (read_thread() % 32 == 0) arrive(shared.tile_free[slots.at()]);

@@ -71,8 +71,8 @@ __device__ __forceinline__ void consume(const Arguments& args, Shared<kind, toke
         else
 #pragma unroll
             for (int half = 0; half < halves; half++)
-                write_own_lines<kind, out_tokens>(args, tile, bf16::first_line_of(tile) + half * kTileLines,
-                                                  consumer.totals_of(half), repair, shared.out);
+                write_own_lines<kind, out_tokens, tokens == kFewestTokens>(
+                    args, tile, bf16::first_line_of(tile) + half * kTileLines, consumer.totals_of(half), repair, shared.out);
         if (block_of_cluster() == 0)
 #pragma unroll 1
             for (int half = 0; half < halves; half++)
