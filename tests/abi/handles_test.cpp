@@ -32,12 +32,13 @@ TEST_CASE("tensor: formats and sizes that cannot be are refused") {
     MXQ_REFUSED(mxq_tensor_create_2d(MXQ_FORMAT_F32, MXQ_MAX_DIM, MXQ_MAX_DIM, &tensor), invalid, "2^48");
     MXQ_REFUSED(mxq_tensor_create_3d(MXQ_FORMAT_F32, MXQ_MAX_DIM, MXQ_MAX_DIM, 1, &tensor), invalid, "2^48");
     MXQ_REFUSED(mxq_tensor_create_3d(MXQ_FORMAT_F32, 1 << 20, 1 << 20, 257, &tensor), invalid, "2^48");
+    MXQ_REFUSED(mxq_tensor_create_3d(MXQ_FORMAT_F32, MXQ_MAX_DIM, 0, MXQ_MAX_DIM, &tensor), invalid, "2^48", "a size of 0 counts as 1");
     MXQ_REFUSED(mxq_tensor_create_2d(MXQ_FORMAT_F32, 1, 1, nullptr), invalid, "out", "NULL");
     CHECK(tensor == nullptr);
 
     testing::Tensor largest, empty;
     CHECK(mxq_tensor_create_3d(MXQ_FORMAT_MXFP8_E4M3, 1 << 16, 1 << 16, 1 << 16, largest.out()) == MXQ_STATUS_OK);
-    CHECK(mxq_tensor_create_3d(MXQ_FORMAT_F32, MXQ_MAX_DIM, 0, MXQ_MAX_DIM, empty.out()) == MXQ_STATUS_OK);
+    CHECK(mxq_tensor_create_3d(MXQ_FORMAT_F32, MXQ_MAX_DIM, 0, 1 << 17, empty.out()) == MXQ_STATUS_OK);
     uint64_t codes = 0, scales = 0;
     CHECK(mxq_tensor_required_bytes(largest, MXQ_PART_COLUMNWISE, &codes, &scales) == MXQ_STATUS_OK);
     CHECK(codes == uint64_t(1) << 48);
