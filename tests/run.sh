@@ -140,7 +140,7 @@ expert_parallel() { # host, threads, one, two
     esac
 }
 
-# What takes longest is first, so that it does not run alone at the end: these build.
+# Starts the slowest first, which build, so that none runs alone at the end.
 start packages ./tests/packages/run.sh "$build"
 start consumers ./tests/consumers/run.sh "$build"
 start bindings ./tests/bindings/run.sh "$build"

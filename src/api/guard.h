@@ -101,7 +101,7 @@ T& require_handle(T* handle, const char* name) {
     return *handle;
 }
 
-// What setters and getters call the handle that they are given.
+// Names the handle of setters and getters in their messages.
 template <class T>
 constexpr const char* kArgument = "options";
 template <>

@@ -25,7 +25,7 @@
 namespace mxq {
 namespace {
 
-// What an implementation reads as B. Lines: FP8 with one scale for all or for a row, and MXFP8 with one for a row. Blocks: FP8
+// Tells operands B apart. Lines: FP8 with one scale for all or for a row, and MXFP8 with one for a row. Blocks: FP8
 // with scales of 128.
 enum class Kind { Plain, Mx8, Mx6, Mx4, Nvfp4, Lines, Blocks };
 

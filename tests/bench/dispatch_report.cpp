@@ -97,7 +97,7 @@ void write_dispatch_json(const std::string& path, const DispatchHead& head, cons
     JsonWriter out("{}", ",\n "), problems("[]", ",\n  ");
     for (const DispatchRow& row : rows) problems.add(json_of(row, head.program));
     out.add("command", head.command).add("machine", head.machine).add("date", utc_date());
-    out.add("settings", settings_of_environment()).add("library", head.library).add("context", head.context);
+    out.add("settings", settings_of_environment()).add("library", head.path).add("context", head.context);
     out.add("seed", head.seed).add_json("problems", problems.done());
     write_json(path, out);
 }

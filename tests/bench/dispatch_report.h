@@ -30,9 +30,9 @@ void print_dispatch_row(const DispatchRow& row);
 // Prints how much the choices lose, and the worst of them.
 void print_dispatch_summary(const std::vector<DispatchRow>& rows, const std::string& program);
 
-// What a file has beside the rows.
+// Holds the head of a report.
 struct DispatchHead {
-    std::string program, command, machine, library, context;
+    std::string program, command, machine, path, context;  // path: of the library
     uint32_t seed;
 };
 void write_dispatch_json(const std::string& path, const DispatchHead& head, const std::vector<DispatchRow>& rows);

@@ -258,7 +258,7 @@ struct Consumer {
             }
         }
     }
-    // Adds to the totals of a tile what D has beside them, and stores them.
+    // Adds alpha, beta D and bias to the totals of a tile, and stores them.
     __device__ __forceinline__ void finish_totals(const ProductTile& tile) {
         const GemmProblem& p = args.problem;
 #pragma unroll

@@ -1,4 +1,4 @@
-// What a CTA of fp8_squares.cu has in shared memory, which tiles it takes, and the warps that load them.
+// Lays out the shared memory of a CTA of fp8_squares.cu, finds its tiles and loads them.
 #pragma once
 #include "cuda/sm90/copy.cuh"
 #include "cuda/sm90/fp8_block.cuh"
