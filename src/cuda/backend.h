@@ -11,7 +11,7 @@ void open(Context& context, int ordinal, const std::string& cublaslt_path, void 
 // Returns the compute capability of a context's device, 90 for 9.0; 0 of a CPU context.
 int compute_capability(const Context& context);
 
-// Returns how many multiprocessors it has; 0 of a CPU context.
+// Returns the number of SMs of a context's device; 0 of a CPU context.
 int multiprocessors(const Context& context);
 
 }  // namespace mxq::cuda

@@ -112,7 +112,7 @@ Choice<Problem> ask(const Verb<Problem>& verb, const Context& context, const Pro
     };
     std::array<const Implementation<Problem>*, kMostImplementations> asked;
     std::copy_n(verb.first, verb.count, asked.begin());
-    if (verb.order) verb.order(context, problem, {asked.data(), verb.count});
+    if (verb.order && wanted.name.empty()) verb.order(context, problem, {asked.data(), verb.count});
     for (size_t i = 0; i < verb.count; i++) consider(*asked[i]);
     return choice;
 }

@@ -7,7 +7,7 @@
 
 namespace mxq {
 
-// The costs of one product on so many multiprocessors. It has K-major operands, and no groups or groups of rows.
+// Estimates the costs of one product on so many SMs. Its operands are K-major; it is dense, or in groups of rows.
 class ProductCosts {
 public:
     ProductCosts(const GemmProblem& p, int32_t multiprocessors);

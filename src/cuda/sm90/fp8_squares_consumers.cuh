@@ -6,6 +6,7 @@
 #include "cuda/sm90/fp8_squares_tiles.cuh"
 
 namespace mxq::cuda::sm90::squares {
+
 // The descriptor of a tile in stage 0, whose lower half is the same in all threads of a warp, so that those of other tiles
 // are sums of uniform registers.
 struct FirstTile {
