@@ -248,9 +248,10 @@ def run_command(command, environment, seconds, look=lambda line: None):
 class Runner:
     """Runs the programs of the build as they are, and under each mutant."""
 
-    def __init__(self, place, device, patience, quick_seconds):
+    def __init__(self, place, device, patience, quick_seconds, slow_alone):
         self.out, self.device, self.patience = place / device, device, patience
         self.quick_seconds = quick_seconds  # 0: all cases
+        self.slow_alone = slow_alone
         self.cases = ["~[.]~[cpu]" if device == "cuda" else "~[.]~[cuda]"]
         self.fault = "mxq_graph_test" if device == "cuda" else "mxq_fault_test"
         self.seconds, self.quick = {}, {}  # that programs take without a mutant; cases by program
@@ -317,13 +318,14 @@ class Runner:
 
         steps = [(name, sum(self.quick[name].values()), self.command(name, "-a", *map(filter_of, self.quick[name])))
                  for name in ["mxq_tests", "mxq_unit_tests"]]
-        if self.quick_seconds:
-            return [step("search", self.search()), *steps]
-        steps.append(step(self.fault, self.command(self.fault, "-a")))
         # A GPU gets through the search sooner than through the quick cases.
-        steps.insert(0 if self.device == "cuda" else len(steps), step("search", self.search()))
-        steps.append(step("mxq_unit_tests", self.command("mxq_unit_tests", "-a", *self.cases)))
-        return steps + [step("mxq_tests", command) for command in self.shards("mxq_tests", SHARDS)]
+        steps.insert(0 if self.device == "cuda" or self.quick_seconds else len(steps), step("search", self.search()))
+        if self.quick_seconds:
+            return steps
+        slow = [step(self.fault, self.command(self.fault, "-a")),
+                step("mxq_unit_tests", self.command("mxq_unit_tests", "-a", *self.cases)),
+                *(step("mxq_tests", command) for command in self.shards("mxq_tests", SHARDS))]
+        return slow if self.slow_alone else steps + slow
 
     def run(self, number):
         """Returns (program, failure) of the first step that fails under a mutant, or two empty strings."""
@@ -386,6 +388,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--patience", type=float, default=10)
     parser.add_argument("--quick", type=float, default=0)
+    parser.add_argument("--slow", action="store_true")
     parser.add_argument("--share", metavar="FOLDER", type=pathlib.Path)
     parser.add_argument("--leave-out", metavar="FILE", action="append", default=[])
     options = parser.parse_args()
@@ -409,7 +412,7 @@ def main():
         build(place, options.device, everything, options.jobs)
     if options.build:
         return 0
-    runner = Runner(place, options.device, options.patience, options.quick)
+    runner = Runner(place, options.device, options.patience, options.quick, options.slow)
     if failure := runner.measure(options.jobs):
         print(f"FAIL  without a mutant: {failure}")
         return 1
