@@ -248,9 +248,10 @@ def run_command(command, environment, seconds, look=lambda line: None):
 class Runner:
     """Runs the programs of the build as they are, and under each mutant."""
 
-    def __init__(self, place, device, patience, quick_seconds):
+    def __init__(self, place, device, patience, quick_seconds, slow_alone):
         self.out, self.device, self.patience = place / device, device, patience
         self.quick_seconds = quick_seconds  # 0: all cases
+        self.slow_alone = slow_alone
         self.cases = ["~[.]~[cpu]" if device == "cuda" else "~[.]~[cuda]"]
         self.fault = "mxq_graph_test" if device == "cuda" else "mxq_fault_test"
         self.seconds, self.quick = {}, {}  # that programs take without a mutant; cases by program
@@ -278,57 +279,76 @@ class Runner:
             self.seconds, self.quick = json.loads(kept.read_text())
             return ""
         commands = {name: self.shards(name, max(jobs, SHARDS)) for name in ["mxq_tests", "mxq_unit_tests"]}
-        commands |= {self.fault: [self.command(self.fault)], "search": [self.search()]}
-        if self.quick_seconds:
-            del commands[self.fault]
-        for name, parts in commands.items():
-            durations = {}
+        commands |= {"search": [self.search()]}
+        if not self.quick_seconds:
+            commands[self.fault] = [self.command(self.fault)]
+        durations = {name: {} for name in commands}  # of cases
 
+        def run(name, command):
             def look(line):
                 if match := re.fullmatch(r"([0-9.]+) s: (.*)", line):
-                    durations[match[2]] = float(match[1])
-
-            def run(command):
-                return run_command(command, self.environment(0), self.quick_seconds or 3600, look)
+                    durations[name][match[2]] = float(match[1])
 
             begin = time.monotonic()
-            with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-                failures = list(filter(None, pool.map(run, parts)))
+            failure = run_command(command, self.environment(0), self.quick_seconds or 3600, look)
+            return name, failure, time.monotonic() - begin
+
+        # Programs that are one process take longest, so they begin.
+        parts = [(name, part) for name in sorted(commands, key=lambda name: len(commands[name])) for part in commands[name]]
+        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+            results = list(pool.map(run, *zip(*parts)))
+        for name in commands:
+            failures = [failure for program, failure, seconds in results if program == name and failure]
             if failures and not self.quick_seconds:
                 return f"{name}: {failures[0]}"
             for failure in failures:
                 print(f"without a mutant {name}: {failure}", flush=True)
-            self.seconds[name] = max(time.monotonic() - begin, sum(durations.values()))
-            self.quick[name] = [case for case, seconds in durations.items()
-                                if seconds <= (QUICK_ALONE if self.quick_seconds else QUICK) and case not in failures]
+            longest = max(seconds for program, failure, seconds in results if program == name)
+            self.seconds[name] = max(longest, sum(durations[name].values()))
+            self.quick[name] = {case: seconds for case, seconds in durations[name].items()
+                                if seconds <= (QUICK_ALONE if self.quick_seconds else QUICK) and case not in failures}
             print(f"without a mutant {name} passes in {self.seconds[name]:.1f} s", flush=True)
         kept.write_text(json.dumps([self.seconds, self.quick]))
         return ""
 
     def steps(self):
-        """Returns the commands that a mutant must get through, cheap ones first, and the program that each runs."""
-        steps = [(name, self.command(name, "-a", *map(filter_of, self.quick[name])))
+        """Returns what a mutant must get through, cheap first: the program, the seconds without a mutant, the command."""
+        def step(name, command):
+            return name, self.seconds[name], command
+
+        steps = [(name, sum(self.quick[name].values()), self.command(name, "-a", *map(filter_of, self.quick[name])))
                  for name in ["mxq_tests", "mxq_unit_tests"]]
-        if self.quick_seconds:
-            return [("search", self.search()), *steps]
-        steps.append((self.fault, self.command(self.fault, "-a")))
         # A GPU gets through the search sooner than through the quick cases.
-        steps.insert(0 if self.device == "cuda" else len(steps), ("search", self.search()))
-        steps.append(("mxq_unit_tests", self.command("mxq_unit_tests", "-a", *self.cases)))
-        return steps + [("mxq_tests", command) for command in self.shards("mxq_tests", SHARDS)]
+        steps.insert(0 if self.device == "cuda" or self.quick_seconds else len(steps), step("search", self.search()))
+        if self.quick_seconds:
+            return steps
+        slow = [step(self.fault, self.command(self.fault, "-a")),
+                step("mxq_unit_tests", self.command("mxq_unit_tests", "-a", *self.cases)),
+                *(step("mxq_tests", command) for command in self.shards("mxq_tests", SHARDS))]
+        return slow if self.slow_alone else steps + slow
 
     def run(self, number):
         """Returns (program, failure) of the first step that fails under a mutant, or two empty strings."""
-        for name, command in self.steps():
-            failure = run_command(command, self.environment(number), self.patience * self.seconds[name] + 6 * self.patience)
+        for name, seconds, command in self.steps():
+            failure = run_command(command, self.environment(number), self.patience * seconds + 6 * self.patience)
             if failure:
                 return name, failure
         return "", ""
 
 
-def run_all(runner, mutants, jobs, seconds):
+def take(folder, name):
+    """Returns whether no other run that has the folder has taken the mutant. A file there says so to the next."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        (folder / name).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+def run_all(runner, mutants, jobs, seconds, share):
     """Runs the mutants and prints a line for each. Returns how many were caught, are equivalent, survived, or were not begun."""
-    counts = {"caught": 0, "equivalent": 0, "survived": 0, "not reached": 0}
+    counts = {"caught": 0, "equivalent": 0, "survived": 0, "not reached": 0} | ({"elsewhere": 0} if share else {})
     end = time.monotonic() + seconds
 
     def one(mutant):
@@ -337,6 +357,8 @@ def run_all(runner, mutants, jobs, seconds):
         begin = time.monotonic()
         if begin > end:
             return "not reached", f"not reached {mutant.name}"
+        if share and not take(share, mutant.name):
+            return "elsewhere", ""
         program, failure = runner.run(mutant.number)
         seconds = time.monotonic() - begin
         if program:
@@ -347,7 +369,8 @@ def run_all(runner, mutants, jobs, seconds):
         for result in concurrent.futures.as_completed([pool.submit(one, mutant) for mutant in mutants]):
             outcome, line = result.result()
             counts[outcome] += 1
-            print(line, flush=True)
+            if line:
+                print(line, flush=True)
     return counts
 
 
@@ -365,6 +388,8 @@ def main():
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--patience", type=float, default=10)
     parser.add_argument("--quick", type=float, default=0)
+    parser.add_argument("--slow", action="store_true")
+    parser.add_argument("--share", metavar="FOLDER", type=pathlib.Path)
     parser.add_argument("--leave-out", metavar="FILE", action="append", default=[])
     options = parser.parse_args()
 
@@ -387,14 +412,14 @@ def main():
         build(place, options.device, everything, options.jobs)
     if options.build:
         return 0
-    runner = Runner(place, options.device, options.patience, options.quick)
+    runner = Runner(place, options.device, options.patience, options.quick, options.slow)
     if failure := runner.measure(options.jobs):
         print(f"FAIL  without a mutant: {failure}")
         return 1
     if options.measure:
         return 0
     number, count = map(int, options.part.split("/"))
-    counts = run_all(runner, mutants[number - 1::count], options.jobs, options.seconds)
+    counts = run_all(runner, mutants[number - 1::count], options.jobs, options.seconds, options.share)
     print(", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
     return counts["survived"] > 0
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # ./tests/mutants/run.sh [--device cpu|cuda] [--only NAME]... [--jobs N] [--part I/N] [--seconds S]
-#   [--patience P] [--quick S] [--list | --check | --build | --measure | --run]
+#   [--patience P] [--quick S | --slow] [--share FOLDER] [--list | --check | --build | --measure | --run]
 # Shows that the tests can see: builds the library once with over 400 mutants in it, a constant, comparison, offset, rounding,
 # mask, check or message that is wrong, and runs the tests and 20,000 calls of the search under each until one fails. A line
 # says what caught it; the last one counts those that were caught, are equivalent to the library, SURVIVED, or were not reached.
@@ -10,8 +10,10 @@
 #   --part I/N        the I-th of N parts of the mutants
 #   --seconds S       begins no mutant after so many seconds
 #   --patience P      a program hangs that takes P times as long as without a mutant, and 6 P seconds; default: 10
+#   --share FOLDER    takes the mutants that no other run with this folder has taken, such as one on another GPU
 #   --leave-out FILE  leaves out the mutants of src/..., which may not compile; may be repeated
 #   --quick S         the search and quick cases alone, those that end in the first S seconds of a part without a mutant
+#   --slow            what --quick leaves out alone, for mutants that survived it
 #   --list            names, numbers and meanings; a program of the build is a mutant under MXQ_MUTANT=number
 #   --check           whether every mutant still fits its source; builds nothing
 #   --build, --run    builds alone; runs what was built before

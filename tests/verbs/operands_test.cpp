@@ -246,12 +246,38 @@ TEST_CASE("operands: sums of products below the normal range are rounded once", 
         CHECK(f32_product(a, b, across) == 0x1p-125f + 21 * 0x1p-148f);
         CHECK(f32_product(b, a, across) == 0x1p-125f + 21 * 0x1p-148f);
     }
+}
 
-    // 2^-134 (1 + 2^-17) is above the middle of 0 and the smallest BF16; fp32 has no room for what is above.
-    oracle::Part x{Bytes(32, 0), Bytes{60}, {}, {}}, y = x;
-    x.codes[0] = y.codes[0] = 0x38;        // 1
-    x.codes[1] = 0x01, y.codes[1] = 0x02;  // 2^-9, 2^-8
-    CHECK(product_of_lines({}, x, y, 32, MXQ_FORMAT_BF16) == Bytes{0x01, 0x00});
+// The last sum of a whole tile, and it alone, is 2^-134 (1 + 2^-17): above the middle of 0 and the smallest BF16, and fp32 has no
+// room for what is above.
+MXQ_EACH_DEVICE("operands: a BF16 sum of products below the normal range is rounded once") {
+    struct Codes {
+        int32_t format;
+        uint8_t one, a, b;  // a b is 2^-17
+    };
+    constexpr int64_t m = 128, n = 256, k = 32;
+    for (const Codes& codes : {Codes{MXQ_FORMAT_MXFP8_E4M3, 0x38, 0x01, 0x02}, Codes{MXQ_FORMAT_MXFP8_E5M2, 0x3C, 0x18, 0x1C}}) {
+        const oracle::Spec spec = testing::spec_of(codes.format, MXQ_SCALING_1X32);
+        // Lines of 1 and zeros, of which the last has another number and a scale of 2^-67.
+        const auto lines = [&](int64_t count, uint8_t other) {
+            oracle::Part part{Bytes(static_cast<size_t>(count * k), 0), Bytes(static_cast<size_t>(count), 127), {}, {}};
+            for (int64_t line = 0; line < count; ++line) part.codes[static_cast<size_t>(line * k)] = codes.one;
+            part.codes[static_cast<size_t>((count - 1) * k + 1)] = other;
+            part.scales.back() = 60;
+            return part;
+        };
+        auto a = testing::make_tensor(spec, {std::nullopt, m, k}, false), b = testing::make_tensor(spec, {std::nullopt, n, k}, false);
+        const testing::InputPart of_a(device, a, spec, MXQ_PART_ROWWISE, lines(m, codes.a)),
+            of_b(device, b, spec, MXQ_PART_ROWWISE, lines(n, codes.b));
+        for (int32_t row_invariant : {0, 1}) {
+            testing::Output d(device, MXQ_FORMAT_BF16, {std::nullopt, m, n}, 0);
+            auto options = testing::exact_gemm_options(MXQ_TRANSPOSE_N, MXQ_TRANSPOSE_T, 0, device.is_cpu() ? "cpu" : "mma_bf16");
+            ok(mxq_gemm_options_set_row_invariant(options, row_invariant));
+            testing::run_product(device, mxq_gemm, mxq_gemm_query, options, a, b, d.tensor);
+            CHECK(d.values().front() == 1);
+            CHECK(d.values().back() == 0x1p-133f);
+        }
+    }
 }
 
 // 1 + 2^-17 times factors of 2^-67 each, which no fp32 number is: it lies above the middle of 0 and the smallest BF16.

@@ -75,14 +75,25 @@ __device__ __forceinline__ Repair what_to_repair(const Arguments& args, const Me
     // Where rows are invariant, what other rows of the tile have must not decide.
     bool tiny = __syncthreads_or(met.tiny & ~kSpecialMarks) || args.problem.row_invariant;
     if constexpr (!K::promotes) {
-        const bool matters = args.to_nearest || args.factored;
-        return {tiny && matters ? 0x1p-100f : 0, args.mixed};
+        // A rounding to BF16 below its normal numbers may take all that the bound has. Of larger sums it covers what is lost.
+        const float of_16_bits = args.problem.d.format == MXQ_FORMAT_BF16 ? 0x1p-125f : 0;
+        return {!tiny ? 0 : args.to_nearest || args.factored ? 0x1p-100f : of_16_bits, args.mixed};
     } else {
         tiny |= bool(__syncthreads_or(met_scales & kMetSmallScale));
         const bool large = __syncthreads_or(met_scales & kMetLargeScale);
         const float limit = !args.mixed ? 0x1p-100f : large ? bits_float(kInfinityBits) : 0x1p-55f;
         return {tiny ? limit : 0, args.mixed};
     }
+}
+
+// Returns whether a sum of the block is below a limit. All its threads call it.
+template <int kColumns>
+__device__ __forceinline__ bool any_below(const float (&sums)[4][kColumns / 8][4], float limit) {
+    bool below = false;
+#pragma unroll
+    for (int i = 0; i < 4 * (kColumns / 8) * 4; i++)
+        below |= fabsf(sums[i / (kColumns / 2)][i / 4 % (kColumns / 8)][i % 4]) < limit;
+    return __syncthreads_or(below);
 }
 
 // Multiplies a tile. Scales are applied where they lose nothing:
@@ -195,7 +206,13 @@ __global__ void __launch_bounds__(kThreads, 1) mma_bf16_kernel(const __grid_cons
             }
         }
 
-    const Repair repair = what_to_repair<K>(args, met, met_scales);
+    Repair repair = what_to_repair<K>(args, met, met_scales);
+    if (repair.tiny > 0) {
+        bool below;
+        if constexpr (K::promotes) below = any_below<K::warp_columns>(totals, repair.tiny);
+        else below = any_below<K::warp_columns>(sums, repair.tiny);
+        if (!below) repair.tiny = 0;
+    }
     if (repair.tiny > 0) {
         find_zero_lines(args, kept, kTileRows + K::columns, zero);
         __syncthreads();

@@ -7,7 +7,7 @@
 // A sum is computed again, in double from the values of the operands, where it may have lost more than the bound allows:
 //
 //     products below fp32's normal range are cut at 2^-149 whenever they are added: tiny sums, where a thread found operands
-//     with such products (a 16-bit D without factors needs no care: the bound covers the loss)
+//     with such products (an F16 D without factors needs no care: its smallest number is 2^-24)
 //     sums of plain numbers or MX values times codes, whose fp32 factors come later, may leave fp32's range where D does not
 //
 // Both are rare and slow. Rows of zeros give tiny sums too, and are found first.
