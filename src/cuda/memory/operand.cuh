@@ -147,4 +147,10 @@ __device__ __forceinline__ bool has_factor(const GemmOperand& operand) {
     return operand.scale_type == ScaleType::F32 || operand.scale_type == ScaleType::E4M3;
 }
 
+// Returns whether line_factor may be other than 1.
+__device__ __forceinline__ bool has_line_factor(const GemmOperand& operand) {
+    return operand.scale_type == ScaleType::E4M3 ||
+           (operand.scale_type == ScaleType::F32 && operand.layout.block == MXQ_MAX_DIM);
+}
+
 }  // namespace mxq::cuda

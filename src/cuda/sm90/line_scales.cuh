@@ -92,27 +92,48 @@ __device__ __forceinline__ ScalePlaces<halves> find_scales(const GemmProblem& p,
     return places;
 }
 
-// Stores the scales of the last step of a tile, of which some blocks may not exist, as copies would. Theirs become those of
-// finite numbers, since the codes there are zeros; or with `repeats` the last that exists.
+// Says where the scales of a line's last step begin, and how many bytes of the line's words they fill: `before` is part of them.
+struct LastScales {
+    const uint8_t* from;
+    int32_t before, end;
+};
+
+__device__ __forceinline__ LastScales last_scales(const GemmProblem& p, const bf16::Tile& tile, bool shifted, uint32_t line,
+                                                  uint32_t code, int32_t left) {
+    const uint8_t* const of_line = matrix_scales(p.b, tile.group) + scales_of_line(p, tile, line);
+    const int32_t before = shifted ? int32_t(reinterpret_cast<uintptr_t>(of_line) % 4) : 0;
+    return {of_line + scale_in_line(p.b.layout, code) - before, before, before + left};
+}
+
+// Copies the scales of the last step of a tile, of which some blocks may not exist, and waits for them. Theirs become those of
+// finite numbers, since the codes there are zeros; or with `repeats` the last that exists. Computes each address anew, since
+// registers are short.
 template <Weights kind, int halves, int codes = kScaledCodes, bool repeats = false>
-__device__ __forceinline__ void store_last_scales(const GemmProblem& p, const bf16::Tile& tile, bool shifted, int32_t step,
-                                                  ScalesOfLines<kind, codes>* to) {
+__device__ __forceinline__ void copy_last_scales(const GemmProblem& p, const bf16::Tile& tile, bool shifted, int32_t step,
+                                                 ScalesOfLines<kind, codes>* to) {
     constexpr int32_t words = kScaleWords<kind, codes>;
-    const int32_t first = step * 4 * words, left = int32_t(p.b.layout.columns) - first;
+    const int32_t left = int32_t(p.b.layout.columns) - step * 4 * words;
 #pragma unroll 1
     for (uint32_t line = read_thread() % 32; line < halves * kScaledLines; line += 32) {
-        const uint8_t* const of_line = matrix_scales(p.b, tile.group) + scales_of_line(p, tile, line);
-        const int32_t before = shifted ? int32_t(reinterpret_cast<uintptr_t>(of_line) % 4) : 0;
-        const uint32_t none = repeats ? of_line[scale_in_line(p.b.layout, uint32_t(p.k - 1))] * 0x01010101u
-                              : kind == Weights::Nvfp4 ? 0
-                                                       : 0x7F7F7F7Fu;
+        const LastScales of_line = last_scales(p, tile, shifted, line, uint32_t(step * codes), left);
+        const int32_t step_of_words = p.b.layout.swizzled ? kSwizzleBytes : 4;
 #pragma unroll 1
-        for (int32_t word = 0; word < words + shifted; word++) {
-            const uint32_t code = uint32_t(first + 4 * word) * (codes / (4 * words));
-            const int64_t at = shifted ? first + 4 * word - before : scale_in_line(p.b.layout, code);
-            const uint32_t exist = first_bytes(max(min(before + left - 4 * word, 4), 0));
-            const uint32_t four = exist ? *reinterpret_cast<const uint32_t*>(of_line + at) : 0;
-            to[line / kScaledLines][word][line % kScaledLines] = (four & exist) | (none & ~exist);
+        for (int32_t word = 0; word < words + shifted && 4 * word < of_line.end; word++)
+            copy_word(&to[line / kScaledLines][word][line % kScaledLines],
+                      reinterpret_cast<const uint32_t*>(of_line.from + word * step_of_words));
+    }
+    wait_for_copies();
+    if (left >= 4 * words) return;
+#pragma unroll 1
+    for (uint32_t line = read_thread() % 32; line < halves * kScaledLines; line += 32) {
+        auto& scales = to[line / kScaledLines];
+        const int32_t end = last_scales(p, tile, shifted, line, 0, left).end, at = (end - 1) / 4;
+        const uint32_t last = scales[at][line % kScaledLines] >> (end - 1) % 4 * 8 & 0xFF;
+        const uint32_t none = (repeats ? last : kind == Weights::Nvfp4 ? 0 : 0x7F) * 0x01010101u;
+#pragma unroll 1
+        for (int32_t word = at; word < words + shifted; word++) {
+            const uint32_t exist = first_bytes(max(min(end - 4 * word, 4), 0));
+            scales[word][line % kScaledLines] = (scales[word][line % kScaledLines] & exist) | (none & ~exist);
         }
     }
 }

@@ -38,6 +38,8 @@ struct Fp8Consumer {
     static constexpr int kTurnProducts = 2, kBoxTurns = 2, kTurns = Block::kBoxes * kBoxTurns, tokens = Block::kTokens;
     static constexpr TokenScales kTokenScales = Block::kTokenScales;
     static constexpr int kSums = (tokens < bf16::kOutTokens ? bf16::kOutTokens : tokens) / 2;
+    // Sums of 128 products are added up before the totals, where registers suffice.
+    static constexpr bool kSumsBoxes = tokens == kFewestTokens && kTokenScales != TokenScales::Of32;
     using Operands = uint32_t[kTurnProducts][4];
     const Fp8Arguments& args;
     Block& shared;
@@ -88,10 +90,10 @@ struct Fp8Consumer {
                                 described.along((turn % kBoxTurns * kTurnProducts + i) * kProductBytes), false);
         commit_products();
     }
-    // Adds the sums of a turn, under their scales, to the totals.
+    // Adds the sums of a turn, under their scales, to the totals, or to those of its box.
     template <int columns>
-    __device__ __forceinline__ void promote(float (&parts)[kTurnProducts][columns / 2], int turn, const uint32_t (&scales)[2],
-                                            const float* of_tokens) {
+    __device__ __forceinline__ void promote(float (&parts)[kTurnProducts][columns / 2], float (&of_box)[columns / 2], int turn,
+                                            const uint32_t (&scales)[2], const float* of_tokens) {
         hold_accumulators(parts[0]), hold_accumulators(parts[1]);
         float of_lines[2][kTurnProducts];
 #pragma unroll
@@ -102,6 +104,15 @@ struct Fp8Consumer {
 #pragma unroll
         for (int i = 0; i < columns / 2; i++) {
             const int l = i / 2 % 2, token = i / 4 * 8 + i % 2;
+            if constexpr (kSumsBoxes) {
+                const float before = turn % kBoxTurns == 0 ? multiply_rn(parts[0][i], of_lines[l][0])
+                                                           : __fmaf_rn(parts[0][i], of_lines[l][0], of_box[i]);
+                of_box[i] = __fmaf_rn(parts[1][i], of_lines[l][1], before);
+                if (turn % kBoxTurns == 0) continue;
+                totals[i] = kTokenScales == TokenScales::Of128 ? __fmaf_rn(of_box[i], of_tokens[token], totals[i])
+                                                               : add_rn(totals[i], of_box[i]);
+                continue;
+            }
             const float first = multiply_rn(parts[0][i], of_lines[l][0]);
             if constexpr (kTokenScales == TokenScales::Of32) {
                 const float2 two = reinterpret_cast<const float2*>(of_tokens)[token * 2 + turn % kBoxTurns];
@@ -123,7 +134,7 @@ struct Fp8Consumer {
         const uint32_t shifts = args.shifted ? shifts_of_lines(args.problem, tile, line) : 0;
         uint32_t next = ring.at(), parity = ring.parity();  // a stage
         Operands operands[2];
-        float parts[kTurnProducts][columns / 2];
+        float parts[kTurnProducts][columns / 2], of_box[columns / 2];
 #pragma unroll
         for (auto& part : parts)
             for (float& sum : part) sum = 0;
@@ -146,7 +157,7 @@ struct Fp8Consumer {
                 }
                 if (turn % kBoxTurns == 0) load_scales(stage, box, line, shifts, scales);
                 wait_products_before<0>();
-                promote<columns>(parts, turn, scales,
+                promote<columns>(parts, of_box, turn, scales,
                                  shared.token_scales[stage][box] + lane % 4 * 2 * floats_of(kTokenScales));
             }
             __syncwarp();

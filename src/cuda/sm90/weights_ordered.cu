@@ -65,7 +65,7 @@ __device__ __forceinline__ void load_tokens(const Arguments& args, OrderedShared
     });
 }
 
-// Loads the scales of blocks. Those of a line's last block of 128 are stored apart.
+// Loads the scales of blocks. Those of a line's last block of 128 come apart, where some of it may not exist.
 template <Kind kind, int tokens>
 __device__ __forceinline__ void load_block_scales(const Arguments& args, OrderedShared<kind, tokens>& shared) {
     constexpr Weights weights = kWeights<kind>;
@@ -73,7 +73,8 @@ __device__ __forceinline__ void load_block_scales(const Arguments& args, Ordered
     Ring<OrderedShared<kind, tokens>::kCodeStages> ring;
     each_tile<true>(shared, shared.tile_full, [&](const Tile& tile) {
         const ScalePlaces<1> places = find_scales<1>(p, tile);
-        const int32_t last = blocks_of(args) - 1;
+        const bool has_last = args.shifted || p.k % kBlockNumbers != 0;
+        const int32_t last = blocks_of(args) - has_last;
 #pragma unroll 1
         for (int32_t block = 0; block < last; block++, ring.next()) {
             auto* const to = &shared.scales[ring.at()];
@@ -84,8 +85,9 @@ __device__ __forceinline__ void load_block_scales(const Arguments& args, Ordered
                 copy_scales<weights, false>(p, places, block, to);
             arrive_after_copies(shared.code_full[ring.at()]);
         }
+        if (!has_last) return;
         wait(shared.code_free[ring.at()], ring.parity() ^ 1);
-        store_last_scales<weights, 1>(p, tile, args.shifted, last, &shared.scales[ring.at()]);
+        copy_last_scales<weights, 1>(p, tile, args.shifted, last, &shared.scales[ring.at()]);
         arrive(shared.code_full[ring.at()]);
         ring.next();
     });

@@ -20,39 +20,68 @@ __device__ __noinline__ void write_piece(const Arguments& args, const Tile& tile
     bf16::write_any_turn<kind>(args, tile, output, line, token, repair, sums, out);
 }
 
+// Multiplies four sums, of two tokens and two lines, by the factors of these. Returns whether the factors are usual.
+__device__ __forceinline__ bool multiply_by_factors(const GemmProblem& p, const Tile& tile, int32_t line, int token,
+                                                        float (&values)[4]) {
+    const TileOperand a = bf16::operand_of_tokens(p, tile), b = operand_of_matrix(p.b, tile.group);
+    bool usual = true;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float of_token = line_factor(p.a, a, tile.row + min(token + i % 2, tile.rows - 1));
+        const float of_line = line_factor(p.b, b, line + i / 2 * 8);
+        usual &= is_usual_factor(of_token) && is_usual_factor(of_line);
+        values[i] = multiply_rn(multiply_rn(values[i], of_token), of_line);
+    }
+    return usual;
+}
+
+// Stores four elements, of two tokens and two lines; those that pad the group become +0.
+template <class T>
+__device__ __forceinline__ void store_four_elements(const GemmProblem& p, const Tile& tile, int32_t line, int token,
+                                                    const float (&values)[4]) {
+    T* const to = static_cast<T*>(p.d.data) + (tile.d_row + token) * p.d.row_stride + line;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        if (token + i % 2 < tile.padded)
+            to[i % 2 * p.d.row_stride + i / 2 * 8] = from_float<T>(token + i % 2 < tile.rows ? values[i] : 0);
+}
+
 // Writes 16 lines by eight tokens, of which a lane has two of two lines, element by element. Returns whether it did: D is not
 // added to, and sums and factors are usual.
 template <Weights kind, bool lifted>
-__device__ __noinline__ bool write_eight_tokens(const Arguments& args, const Tile& tile, int32_t line, int first, float4 sums) {
+__device__ __forceinline__ bool write_eight_tokens(const Arguments& args, const Tile& tile, int32_t line, int first,
+                                                   float4 sums) {
     const GemmProblem& p = args.problem;
-    if (p.beta != 0 || line + kWarpLines > p.n) return false;
-    const uint32_t lane = read_thread() % 32, own_line = line + lane / 4;
-    const int token = first + int(lane % 4) * 2;
+    const uint32_t lane = read_thread() % 32;
+    const int32_t own_line = line + int32_t(lane / 4), token = first + int32_t(lane % 4) * 2;
     float values[4] = {sums.x, sums.y, sums.z, sums.w};
+    bool usual = true;
 #pragma unroll
     for (float& value : values) {
         if (lifted) value = multiply_rn(value, kUnlift);
         if (kind == Weights::Nvfp4) value = multiply_rn(value, unit_of_sums<kind>);
+        usual &= fabsf(value) < bits_float(kInfinityBits);
     }
     if (has_factor(p.a) || has_factor(p.b)) {
-        const TileOperand a = bf16::operand_of_tokens(p, tile), b = operand_of_matrix(p.b, tile.group);
-        bool usual = true;
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const float of_token = line_factor(p.a, a, tile.row + min(token + i % 2, tile.rows - 1));
-            const float of_line = line_factor(p.b, b, own_line + i / 2 * 8);
-            usual &= is_usual_factor(of_token) && is_usual_factor(of_line) && fabsf(values[i]) < bits_float(kInfinityBits);
-            values[i] = multiply_rn(multiply_rn(values[i], of_token), of_line);
-        }
+        if (has_line_factor(p.a) || has_line_factor(p.b)) usual &= multiply_by_factors(p, tile, own_line, token, values);
         if (!__all_sync(kAllLanes, usual)) return false;
     }
     if (!p.is_sum_alone()) bf16::add_bias(p, tile, line, values);
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        if (const int own = token + i % 2; own < tile.padded)
-            store_element(p.d.data, p.d.format, (tile.d_row + own) * p.d.row_stride + own_line + i / 2 * 8,
-                          own < tile.rows ? values[i] : 0);
+    if (p.d.format == MXQ_FORMAT_F32)
+        store_four_elements<float>(p, tile, own_line, token, values);
+    else if (p.d.format == MXQ_FORMAT_F16)
+        store_four_elements<F16>(p, tile, own_line, token, values);
+    else
+        store_four_elements<Bf16>(p, tile, own_line, token, values);
     return true;
+}
+
+// Writes 16 lines of a tile of up to 16 tokens. Returns whether it did.
+template <Weights kind, bool lifted>
+__device__ __noinline__ bool write_few_tokens(const Arguments& args, const Tile& tile, int32_t line, float4 first, float4 second) {
+    if (args.problem.beta != 0 || line + kWarpLines > args.problem.n) return false;
+    return write_eight_tokens<kind, lifted>(args, tile, line, 0, first) &&
+           (tile.padded <= 8 || write_eight_tokens<kind, lifted>(args, tile, line, 8, second));
 }
 
 // Writes 16 lines, from `line` on, of a tile that this CTA has alone; `few`: it has up to 16 tokens. Kernels with larger tiles do
@@ -62,12 +91,9 @@ __device__ __forceinline__ void write_own_lines(const Arguments& args, const Til
                                                 const float (&sums)[tokens / 2], uint32_t repair,
                                                 uint8_t (*outs)[bf16::kOutBytes]) {
     if (line >= args.problem.n) return;
-    if (few && tile.padded <= 8 && repair == 0 &&
-        write_eight_tokens<kind, lifted>(args, tile, line, 0, {sums[0], sums[1], sums[2], sums[3]}))
-        return;
-    if (few && tile.padded > 8 && tile.padded <= 16 && repair == 0 &&
-        write_eight_tokens<kind, lifted>(args, tile, line, 0, {sums[0], sums[1], sums[2], sums[3]}) &&
-        write_eight_tokens<kind, lifted>(args, tile, line, 8, {sums[4], sums[5], sums[6], sums[7]}))
+    if (few && tile.padded <= 16 && repair == 0 &&
+        write_few_tokens<kind, lifted>(args, tile, line, {sums[0], sums[1], sums[2], sums[3]},
+                                       {sums[4], sums[5], sums[6], sums[7]}))
         return;
 #pragma unroll
     for (int first = 0; first < tokens; first += bf16::kOutTokens) {

@@ -92,14 +92,16 @@ __device__ __forceinline__ void load_scales(const Arguments& args, Shared<Weight
         });
 }
 
-// Loads scales of blocks, one warp. Those of a line's last step are stored apart.
+// Loads scales of blocks, one warp. Those of a line's last step come apart, where blocks or words
+// of it may not exist.
 template <class Block>
 __device__ __forceinline__ void load_block_scales(const Arguments& args, Block& shared) {
     constexpr Weights kind = Block::kKind;
     constexpr int halves = Block::kHalves, codes = Block::kBlock;
     const GemmProblem& p = args.problem;
     const Steps steps = blocks_of_cta<codes>(args);
-    const bool has_last = int64_t(steps.first + steps.count) * codes >= p.k;
+    const int64_t end = int64_t(steps.first + steps.count) * codes;
+    const bool has_last = end > p.k || (args.shifted && end == p.k);
     Ring<Block::kStages> ring;
     each_tile<true>(shared, shared.tile_full, [&](const Tile& tile) {
         const ScalePlaces<halves> places = find_scales<halves>(p, tile);
@@ -114,8 +116,8 @@ __device__ __forceinline__ void load_block_scales(const Arguments& args, Block& 
         }
         if (!has_last) return;
         wait(shared.free[ring.at()], ring.parity() ^ 1);
-        store_last_scales<kind, halves, codes, Block::kRepeats>(p, tile, args.shifted, steps.first + steps.count - 1,
-                                                                shared.scales[ring.at()]);
+        copy_last_scales<kind, halves, codes, Block::kRepeats>(p, tile, args.shifted, steps.first + steps.count - 1,
+                                                               shared.scales[ring.at()]);
         arrive(shared.full[ring.at()]);
         ring.next();
     });
