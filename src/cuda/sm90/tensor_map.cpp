@@ -70,7 +70,7 @@ CUtensorMap tensor_map(const Driver& driver, const TileMap& map) {
     CUtensorMap encoded;
     check_driver(driver.encode_tiled(&encoded, map.type, cuuint32_t(map.rank), const_cast<void*>(map.data), sizes, strides,
                                      box, every_element, CU_TENSOR_MAP_INTERLEAVE_NONE, map.swizzle,
-                                     CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+                                     CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
                  "cuTensorMapEncodeTiled");
     return encoded;
 }

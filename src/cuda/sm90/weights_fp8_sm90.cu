@@ -137,15 +137,16 @@ int64_t tiles_of(const GemmProblem& p) {
     return of_tokens * line_tiles(p);
 }
 
-int64_t ctas_at_once(const Context& context, const GemmProblem& p) {
+Room room_of(const Context& context, const GemmProblem& p) {
     const int64_t all = context.cuda->multiprocessors;
-    return p.sm_count > 0 ? std::min<int64_t>(p.sm_count, all) : all * fp8_ctas_of_sm(tokens_of(p), token_scales_of(p.a));
+    if (p.sm_count > 0) return {std::min<int64_t>(p.sm_count, all), std::min<int64_t>(p.sm_count, all)};
+    return {all, all * fp8_ctas_of_sm(tokens_of(p), token_scales_of(p.a))};
 }
 
 // Rows that must be invariant have sums of one CTA.
 Cut cut_of(const Context& context, const GemmProblem& p) {
     if (p.row_invariant) return {tokens_of(p), 1};
-    return weights::cut_of(tiles_of(p), ceil_div(p.k, int64_t(2 * kBlockNumbers)), tokens_of(p), ctas_at_once(context, p));
+    return weights::cut_of(tiles_of(p), ceil_div(p.k, int64_t(2 * kBlockNumbers)), tokens_of(p), room_of(context, p));
 }
 
 // Returns whether the scales of A lie row by row.
@@ -227,7 +228,7 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     if (tiles == 0) return;
     const Fp8Tokens tokens = fp8_tokens(p.a, call.workspace);
     arrange_fp8_tokens(context, p.a, tokens, is_folded(cut.tokens, token_scales_of(p.a)), call.stream);
-    const int64_t ctas = cut.sharing > 1 ? tiles * cut.sharing : std::min(tiles, ctas_at_once(context, p));
+    const int64_t ctas = cut.sharing > 1 ? tiles * cut.sharing : std::min(tiles, room_of(context, p).ctas);
     launch(context, kernels, Key{cut.tokens, token_scales_of(p.a)}, "weights_fp8_sm90", dim3(unsigned(ctas)), call.stream,
            arguments_of(p, tokens, cut), Start::WithPrevious, uint32_t(cut.sharing));
 }

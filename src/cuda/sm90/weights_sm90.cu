@@ -180,7 +180,8 @@ Cut cut_of(const Context& context, const GemmProblem& p) {
     if (p.row_invariant) return {tokens_of(p), 1};  // sharing is another order of sums
     const bool are_large = p.b.bits == 4 && tokens_of(p) == kMostTokens;
     if (are_large && tiles_of(p, 2) >= 16 * multiprocessors_of(context, p)) return {kMostTokens, 1, 2};
-    return weights::cut_of(tiles_of(p, 1), ceil_div(p.k, int64_t(kBlockNumbers)), tokens_of(p), ctas_at_once(context, p, 1));
+    return weights::cut_of(tiles_of(p, 1), ceil_div(p.k, int64_t(kBlockNumbers)), tokens_of(p),
+                           {multiprocessors_of(context, p), ctas_at_once(context, p, 1)});
 }
 
 // Returns whether a kernel of weights_ordered.cu multiplies. FP8's tiles of this file have the same sums where no CTAs share
