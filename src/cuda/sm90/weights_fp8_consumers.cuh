@@ -140,7 +140,8 @@ struct Fp8Consumer {
             for (float& sum : part) sum = 0;
         wait(shared.full[next], parity);
         decode(codes_at(next, place), 0, operands[0]);
-        const auto multiply_step = [&](auto last) {
+#pragma unroll 1
+        for (int32_t left = blocks_of_cta<Block::kBlock>(args).count; left > 0; left--) {
             const uint32_t stage = uint32_t(uniform(int32_t(next)));  // so that descriptors are, too
             if (++next == Block::kStages) next = 0, parity ^= 1;
             uint32_t scales[2];
@@ -150,7 +151,7 @@ struct Fp8Consumer {
                 multiply_turn<columns>(parts, shared.stages[stage].boxes, turn, operands[turn % 2]);
                 if (turn + 1 < kTurns) {
                     decode(codes_at(stage, place), turn + 1, operands[(turn + 1) % 2]);
-                } else if constexpr (!decltype(last)::value) {
+                } else if (left > 1) {
                     wait(shared.full[next], parity);
                     decode(codes_at(next, place), 0, operands[0]);
                 }
@@ -161,10 +162,7 @@ struct Fp8Consumer {
             }
             __syncwarp();
             if (elect_lane()) arrive(shared.free[stage]);
-        };
-#pragma unroll 1
-        for (int32_t left = blocks_of_cta<Block::kBlock>(args).count; left > 1; left--) multiply_step(std::false_type{});
-        multiply_step(std::true_type{});
+        }
         ring.bits = next + 8 * parity;
     }
     __device__ __forceinline__ void multiply_tile(const Tile& tile) {
