@@ -40,6 +40,8 @@ struct Fp8Consumer {
     static constexpr int kSums = (tokens < bf16::kOutTokens ? bf16::kOutTokens : tokens) / 2;
     // Sums of 128 products are added up before the totals, where registers suffice.
     static constexpr bool kSumsBoxes = tokens == kFewestTokens && kTokenScales != TokenScales::Of32;
+    // The last step of a tile stands behind the loop, whose steps then need not ask for the next; where registers suffice.
+    static constexpr int kPeeled = tokens == kLeastTokens && kTokenScales == TokenScales::Of128 ? 0 : 1;
     using Operands = uint32_t[kTurnProducts][4];
     const Fp8Arguments& args;
     Block& shared;
@@ -140,8 +142,7 @@ struct Fp8Consumer {
             for (float& sum : part) sum = 0;
         wait(shared.full[next], parity);
         decode(codes_at(next, place), 0, operands[0]);
-#pragma unroll 1
-        for (int32_t left = blocks_of_cta<Block::kBlock>(args).count; left > 0; left--) {
+        const auto multiply_step = [&](bool more) {
             const uint32_t stage = uint32_t(uniform(int32_t(next)));  // so that descriptors are, too
             if (++next == Block::kStages) next = 0, parity ^= 1;
             uint32_t scales[2];
@@ -151,7 +152,7 @@ struct Fp8Consumer {
                 multiply_turn<columns>(parts, shared.stages[stage].boxes, turn, operands[turn % 2]);
                 if (turn + 1 < kTurns) {
                     decode(codes_at(stage, place), turn + 1, operands[(turn + 1) % 2]);
-                } else if (left > 1) {
+                } else if (more) {
                     wait(shared.full[next], parity);
                     decode(codes_at(next, place), 0, operands[0]);
                 }
@@ -162,7 +163,10 @@ struct Fp8Consumer {
             }
             __syncwarp();
             if (elect_lane()) arrive(shared.free[stage]);
-        }
+        };
+#pragma unroll 1
+        for (int32_t left = blocks_of_cta<Block::kBlock>(args).count; left > kPeeled; left--) multiply_step(kPeeled == 1 || left > 1);
+        if (kPeeled == 1) multiply_step(false);
         ring.bits = next + 8 * parity;
     }
     __device__ __forceinline__ void multiply_tile(const Tile& tile) {

@@ -141,7 +141,7 @@ struct ScaledConsumer {
         wait(shared.full[next], parity);
         load_block(next, 0, place, own);
         decode_turn(own, 0, operands[0]);
-        const auto multiply_step = [&](auto last) {
+        const auto multiply_step = [&](bool more) {
             const uint32_t stage = uint32_t(uniform(int32_t(next)));  // so that descriptors are, too
             if (++next == Block::kStages) next = 0, parity ^= 1;
 #pragma unroll
@@ -154,7 +154,7 @@ struct ScaledConsumer {
                 if ((turn + 1) % kTurns == 0) load_block(stage, (turn + 1) / kTurns, place, own);
                 decode_turn(own, (turn + 1) % kTurns, operands[(turn + 1) % 2]);
             }
-            if constexpr (!decltype(last)::value) {
+            if (more) {
                 wait(shared.full[next], parity);
                 load_block(next, 0, place, own);
                 decode_turn(own, 0, operands[0]);
@@ -166,9 +166,9 @@ struct ScaledConsumer {
             if (elect_lane()) arrive(shared.free[stage]);
         };
 #pragma unroll 1
-        for (int32_t left = uniform(blocks_of_cta<Block::kBlock>(args).count); left > 1; left--)
-            multiply_step(std::false_type{});
-        multiply_step(std::true_type{});
+        for (int32_t left = blocks_of_cta<Block::kBlock>(args).count; left > 1; left--)
+            multiply_step(true);
+        multiply_step(false);
         ring.bits = next + 8 * parity;
 #pragma unroll
         for (int half = 0; half < halves; half++)
