@@ -1,6 +1,7 @@
-// How wgmma_bf16_sm90 cuts products on an H200's 132 multiprocessors and on fewer; no GPU is needed.
+// How wgmma_bf16_sm90 and weights_sm90 cut products on an H200's 132 multiprocessors and on fewer; no GPU is needed.
 #include "../catch.h"
 #include "cuda/sm90/bf16_cut.h"
+#include "cuda/sm90/weights_cut.h"
 
 using namespace mxq::cuda::sm90::bf16;
 
@@ -56,4 +57,19 @@ TEST_CASE("sm90 cut: blocks that share a tile run at once, each with steps of it
 TEST_CASE("sm90 cut: counted clusters are no more than one H200 runs") {
     const int64_t run[] = {132, 66, 39, 30, 22, 17, 15, 15};
     for (int32_t sharing = 1; sharing <= 8; sharing++) CHECK(clusters_at_once(h200, sharing) <= run[sharing - 1]);
+}
+
+// A CTA of 16 or 64 tokens shares its SM with one more. So 128 CTAs beat 192, of which some SMs have two and others one.
+TEST_CASE("sm90 cut: the SM with most blocks decides how many CTAs share a tile of weights_sm90") {
+    namespace weights = mxq::cuda::sm90::weights;
+    const struct {
+        int64_t tiles, blocks;
+        int32_t tokens, sharing;
+    } rows[] = {{64, 64, 16, 2}, {79, 96, 32, 3}, {32, 32, 64, 4}, {16, 56, 16, 8}, {132, 64, 16, 1}, {264, 64, 64, 1},
+                {33, 32, 128, 3}, {64, 64, 128, 2}, {132, 64, 128, 1}};
+    for (const auto& row : rows) {
+        INFO(row.tiles << " tiles of " << row.blocks << " blocks, " << row.tokens << " tokens");
+        const weights::Room room{h200, h200 * weights::ctas_of_sm(row.tokens)};
+        CHECK(weights::cut_of(row.tiles, row.blocks, row.tokens, room).sharing == row.sharing);
+    }
 }
