@@ -92,17 +92,17 @@ __device__ __forceinline__ ScalePlaces<halves> find_scales(const GemmProblem& p,
     return places;
 }
 
-// Says where the scales of a line's last step begin, and how many bytes of the line's words they fill: `before` is part of them.
+// Says where the words with the scales of a line's last step begin, and at which byte of these the scales end.
 struct LastScales {
     const uint8_t* from;
-    int32_t before, end;
+    int32_t end;
 };
 
 __device__ __forceinline__ LastScales last_scales(const GemmProblem& p, const bf16::Tile& tile, bool shifted, uint32_t line,
                                                   uint32_t code, int32_t left) {
     const uint8_t* const of_line = matrix_scales(p.b, tile.group) + scales_of_line(p, tile, line);
     const int32_t before = shifted ? int32_t(reinterpret_cast<uintptr_t>(of_line) % 4) : 0;
-    return {of_line + scale_in_line(p.b.layout, code) - before, before, before + left};
+    return {of_line + scale_in_line(p.b.layout, code) - before, before + left};
 }
 
 // Copies the scales of the last step of a tile, of which some blocks may not exist, and waits for them. Theirs become those of
