@@ -5,8 +5,12 @@
 //     few tiles         what costs least by a model in nanoseconds of an H200: blocks of 128 numbers, the end of a tile, and
 //                       what a cluster exchanges
 //
-// Two CTAs with tiles of up to 64 rows run on an SM at once. Each then takes twice as long for a block, so that the SM with most
-// blocks decides: 192 CTAs on 132 SMs take as long as 264 that have as many blocks each.
+// Two CTAs with tiles of up to 64 rows run on an SM at once, and the SM with most blocks decides. us of a block on an H200,
+// 2026-11-30, MXFP4 and FP8 with scales of 128:
+//
+//     rows of a tile         16, 32        64
+//     a CTA alone            0.5 to 0.8    1.1 to 1.2
+//     both of two            0.9 to 1.1    1.1 to 1.4
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -52,9 +56,10 @@ constexpr int64_t clusters_at_once(const Room& room, int32_t sharing) {
 constexpr int64_t cost_of(int64_t tiles, int64_t blocks, const Cut& cut, const Room& room) {
     const int64_t at_once = clusters_at_once(room, cut.sharing), rounds = (tiles + at_once - 1) / at_once;
     const int64_t of_sm = (tiles * cut.sharing + room.multiprocessors - 1) / room.multiprocessors;  // CTAs or tiles
-    const int64_t of_block = cut.tokens == kMostTokens ? 1100 : cut.tokens == kSomeTokens ? 600 : 500;
+    const int64_t alone = cut.tokens >= kSomeTokens ? 1150 : 650, of_two = cut.tokens >= kSomeTokens ? 1200 : 1000;
+    const int64_t of_block = room.ctas == room.multiprocessors ? alone * of_sm : of_sm == 1 ? alone : of_two * of_sm / 2;
     const int64_t end = (cut.tokens == kMostTokens ? 1600 : 1000) + (cut.sharing > 1 ? 1500 : 0);
-    return of_sm * ((blocks + cut.sharing - 1) / cut.sharing) * of_block + rounds * end;
+    return (blocks + cut.sharing - 1) / cut.sharing * of_block + rounds * end;
 }
 
 // Returns the cut for a chip. A contraction is shared where all tiles then run at once.
