@@ -26,7 +26,7 @@ template <Weights kind>
 constexpr int kBlockSteps = kBlockNumbers / (kLineBytes * 8 / weight_bits<kind>);
 
 // Returns the bytes of a line in a step. Tiles of few tokens have room for more, and so half as many steps.
-constexpr int step_bytes(int bits, int tokens) { return bits == 4 && tokens <= kLeastTokens ? 2 * kLineBytes : kLineBytes; }
+constexpr int step_bytes(int bits, int tokens) { return bits == 4 && tokens <= kFewestTokens ? 2 * kLineBytes : kLineBytes; }
 constexpr int kConsumerWarps = bf16::kConsumerWarps, kThreads = 3 * kWarpgroup;
 constexpr int kSlots = 2;
 
