@@ -155,14 +155,15 @@ void check_kernel(cudaError_t status, const char* what, const void* kernel) {
 int load_kernel(const void* kernel, size_t shared_bytes) {
     cudaFuncAttributes attributes;
     check_kernel(cudaFuncGetAttributes(&attributes, kernel), "loading", kernel);
-    if (shared_bytes > 0) {
+    if (shared_bytes > 0)
         check_kernel(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared_bytes)),
                      "reserving shared memory for", kernel);
-        // Else the driver may leave an SM with shared memory for fewer thread blocks than fit.
-        check_kernel(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
-                     "reserving shared memory for", kernel);
-    }
     return attributes.ptxVersion;
+}
+
+void prefer_shared_memory(const void* kernel) {
+    check_kernel(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
+                 "dividing the shared memory of", kernel);
 }
 
 namespace {

@@ -299,7 +299,7 @@ class Runner:
             results = list(pool.map(run, *zip(*parts)))
         for name in commands:
             failures = [failure for program, failure, seconds in results if program == name and failure]
-            if failures and not self.quick_seconds:
+            if failures and (not self.quick_seconds or name == "search"):  # else each mutant would seem caught
                 return f"{name}: {failures[0]}"
             for failure in failures:
                 print(f"without a mutant {name}: {failure}", flush=True)

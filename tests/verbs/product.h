@@ -128,12 +128,6 @@ inline std::vector<std::string> product_implementations(const Device& device) {
     return {device.is_cpu() ? "cpu" : "mma_bf16"};
 }
 
-// Returns who multiplies MX operands by default where cuBLASLt takes nothing of them.
-inline std::string best_product(const Device& device) {
-    const std::string chip = mxq_context_description(device.context);
-    return chip.find("sm_90") != std::string::npos ? "wgmma_fp8_sm90" : product_implementations(device)[0];
-}
-
 }  // namespace testing
 
 #endif

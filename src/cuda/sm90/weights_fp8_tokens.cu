@@ -112,6 +112,9 @@ void arrange_fp8_tokens(const Context& context, const GemmOperand& from, const F
     launch(context, arrange_fp8_tokens_kernel, "weights_fp8_sm90's pass", grid, dim3(32 * kLines), 0, stream, args);
 }
 
-void load_arrange_fp8_tokens() { load_kernel(arrange_fp8_tokens_kernel); }
+void load_arrange_fp8_tokens() {
+    load_kernel(arrange_fp8_tokens_kernel);
+    prefer_shared_memory(reinterpret_cast<const void*>(arrange_fp8_tokens_kernel));
+}
 
 }  // namespace mxq::cuda::sm90::weights
