@@ -42,19 +42,22 @@ if(MXQ_FUZZ_ENGINE)
   target_compile_options(mxq_compile_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize-coverage=trace-pc,trace-cmp>)
 endif()
 
-# Fails the build of a target if ptxas reports register spills, an ignored setmaxnreg or serialised wgmma instructions. It is
-# meant for kernels that are written for the registers and pipelines of one chip.
-set(MXQ_REFUSE_SLOW_CODE ${CMAKE_CURRENT_LIST_DIR}/refuse_slow_code.sh)
-function(mxq_refuse_slow_code target)
-  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=--warn-on-spills,--warning-as-error>)
-  set(launcher sh ${MXQ_REFUSE_SLOW_CODE} ${CMAKE_CUDA_COMPILER_LAUNCHER})
+# Has ptxas' reports of slow code fail the build of a target (refuse) or not printed (allow).
+function(mxq_slow_code target what)
+  set(launcher sh ${PROJECT_SOURCE_DIR}/cmake/slow_code.sh ${what} ${CMAKE_CUDA_COMPILER_LAUNCHER})
   set_target_properties(${target} PROPERTIES CUDA_COMPILER_LAUNCHER "${launcher}")
 endfunction()
 
-# Compiles the kernels of a target in less than half the time, into slower code with the same results: for machines without a GPU,
-# where tests compile kernels and none runs. Those of cuda/sm90 are always compiled in full, since what ptxas says of them is a
-# test (mxq_refuse_slow_code).
-option(MXQ_QUICK_KERNELS "Compile most kernels fast, into slow code: for tests on machines without a GPU" OFF)
+# Fails the build of a target if ptxas reports register spills, an ignored setmaxnreg or serialised wgmma instructions. It is
+# meant for kernels that are written for the registers and pipelines of one chip.
+function(mxq_refuse_slow_code target)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=--warn-on-spills,--warning-as-error>)
+  mxq_slow_code(${target} refuse)
+endfunction()
+
+# Compiles kernels fast, into slow code with the same results: for machines without a GPU, where tests compile kernels and none
+# runs. ptxas still makes machine code of each; whether it spills is what builds without the option refuse.
+option(MXQ_QUICK_KERNELS "Compile kernels fast, into slow code: for tests on machines without a GPU" OFF)
 if(MXQ_QUICK_KERNELS AND MXQ_HAVE_CUDA)
   include(CheckCompilerFlag)
   check_compiler_flag(CUDA --Ofast-compile=max MXQ_HAVE_OFAST_COMPILE)
@@ -62,5 +65,6 @@ endif()
 function(mxq_quick_kernels target)
   if(MXQ_QUICK_KERNELS AND MXQ_HAVE_OFAST_COMPILE)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--Ofast-compile=max>)
+    mxq_slow_code(${target} allow)
   endif()
 endfunction()

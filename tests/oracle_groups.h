@@ -316,9 +316,10 @@ inline void clear_padding(const Spec& spec, Matrix& matrix, int64_t m, int32_t p
     Tile tile = tile_of(spec.scaling);
     int64_t height = part == MXQ_PART_ROWWISE ? tile.height : tile.width;
     if (height == whole) return;
-    for (int64_t i = 0; i < matrix.rows; ++i)
-        for (int64_t j = 0; j < matrix.cols; ++j) {
-            if ((part == MXQ_PART_ROWWISE ? i : j) / height * height < m) continue;
+    const int64_t end = ceil_div(m, height) * height;  // of the blocks that have rows
+    const int64_t first_row = part == MXQ_PART_ROWWISE ? end : 0, first_col = part == MXQ_PART_ROWWISE ? 0 : end;
+    for (int64_t i = first_row; i < matrix.rows; ++i)
+        for (int64_t j = first_col; j < matrix.cols; ++j) {
             matrix.codes[static_cast<size_t>(i * matrix.cols + j)] = 0;
             matrix.scales[tile_number(spec, matrix, i, j)] = 0;
         }

@@ -5,8 +5,6 @@
 
 using namespace mxq;
 
-namespace {}  // namespace
-
 mxq_status mxq_context_options_get_threads(const mxq_context_options* options, int32_t* threads) {
     return with("mxq_context_options_get_threads", options, [&](auto& o) { put(threads, o.threads); });
 }

@@ -3,6 +3,8 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <type_traits>
+#include <utility>
 
 #include "core/error.h"
 #include "dispatch/implementation.h"
@@ -59,23 +61,36 @@ int load_kernel(void (*kernel)(Parameters...), size_t shared_bytes = 0) {
 void prefer_shared_memory(const void* kernel);
 
 // A kernel in the one list of its file, from which it is both chosen by its key and loaded.
-template <class Key, class Arguments>
+template <class KeyType, class ArgumentsType>
 struct KernelEntry {
+    using Key = KeyType;
+    using Arguments = ArgumentsType;
     Key key;
     void (*function)(Arguments);
     int threads;
     size_t shared_bytes;  // dynamic
 };
 
-template <class Key, class Arguments, size_t count>
-void load_kernels(const KernelEntry<Key, Arguments> (&list)[count]) {
+template <class List>
+using EntryOf = std::remove_cvref_t<decltype(std::declval<const List&>()[0])>;
+
+template <class List>
+void load_kernels(const List& list) {
     for (const auto& entry : list) load_kernel(entry.function, entry.shared_bytes);
 }
 
+// Loads lists of kernels, as the function of an implementation.
+template <const auto& first, const auto&... others>
+void load_all(const Context&) {
+    load_kernels(first);
+    (load_kernels(others), ...);
+}
+
 // Launches the kernel of this key, which is in the list.
-template <class Key, class Arguments, size_t count>
-void launch(const Context& context, const KernelEntry<Key, Arguments> (&list)[count], const Key& key, const char* name,
-            dim3 grid, void* stream, const Arguments& arguments, Start start = Start::AfterAll, uint32_t cluster = 1) {
+template <class List>
+void launch(const Context& context, const List& list, const typename EntryOf<List>::Key& key, const char* name, dim3 grid,
+            void* stream, const typename EntryOf<List>::Arguments& arguments, Start start = Start::AfterAll,
+            uint32_t cluster = 1) {
     void* pointers[] = {const_cast<void*>(static_cast<const void*>(&arguments))};
     for (const auto& entry : list)
         if (entry.key == key)

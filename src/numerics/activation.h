@@ -127,9 +127,12 @@ struct ActivationConstant {
     static constexpr Activation value = kind;
 };
 
-// Calls body(ActivationConstant<kind>{}) for an activation with a gate.
+// Calls body(ActivationConstant<kind>{}) for an activation with a gate, on the device for all threads of a warp alike.
+#if defined(__CUDACC__)
+#pragma nv_exec_check_disable
+#endif
 template <class Body>
-MXQ_HOST auto with_gated_activation(Activation kind, const Body& body) {
+MXQ_HD auto with_gated_activation(Activation kind, const Body& body) {
     switch (kind) {
         case Activation::GegluErf: return body(ActivationConstant<Activation::GegluErf>{});
         case Activation::GegluTanh: return body(ActivationConstant<Activation::GegluTanh>{});
@@ -138,15 +141,21 @@ MXQ_HOST auto with_gated_activation(Activation kind, const Body& body) {
     }
 }
 
-// Calls body(ActivationConstant<kind>{}).
+// Calls body(ActivationConstant<kind>{}) for any activation.
+#if defined(__CUDACC__)
+#pragma nv_exec_check_disable
+#endif
 template <class Body>
-MXQ_HOST auto with_activation(Activation kind, const Body& body) {
+MXQ_HD auto with_activation(Activation kind, const Body& body) {
     switch (kind) {
+        case Activation::Swiglu: return body(ActivationConstant<Activation::Swiglu>{});
+        case Activation::GegluErf: return body(ActivationConstant<Activation::GegluErf>{});
+        case Activation::GegluTanh: return body(ActivationConstant<Activation::GegluTanh>{});
+        case Activation::SwigluClamped: return body(ActivationConstant<Activation::SwigluClamped>{});
         case Activation::Silu: return body(ActivationConstant<Activation::Silu>{});
         case Activation::GeluErf: return body(ActivationConstant<Activation::GeluErf>{});
         case Activation::GeluTanh: return body(ActivationConstant<Activation::GeluTanh>{});
-        case Activation::SquaredRelu: return body(ActivationConstant<Activation::SquaredRelu>{});
-        default: return with_gated_activation(kind, body);
+        default: return body(ActivationConstant<Activation::SquaredRelu>{});
     }
 }
 

@@ -9,7 +9,7 @@
 // With groups one warp finds the group that the block is part of. Bound by memory: 0.5 to 1 byte read for each code, 1
 // written. Not measured: the product that follows reads the same codes again, of every column of D or row of it.
 #include "cuda/block_scaled/widen_codes.h"
-#include "cuda/launch.h"
+#include "cuda/kernel_lists.h"
 #include "cuda/memory/elements.cuh"
 #include "cuda/memory/grid.cuh"
 #include "cuda/memory/groups.cuh"
@@ -81,12 +81,9 @@ bool is_wide_source(const GemmOperand& from) {
     return is_aligned(from.codes, access) && from.line_bytes % access == 0;
 }
 
-constexpr KernelEntry<Element, Arguments> kernels[] = {
-    {Element::E4M3, widen_codes_kernel<E4M3>, kThreads, 0}, {Element::E5M2, widen_codes_kernel<E5M2>, kThreads, 0},
-    {Element::E2M3, widen_codes_kernel<E2M3>, kThreads, 0}, {Element::E3M2, widen_codes_kernel<E3M2>, kThreads, 0},
-    {Element::E2M1, widen_codes_kernel<E2M1>, kThreads, 0},
-};
-static_assert(sizeof kernels / sizeof kernels[0] == kElementCount);
+constexpr auto kernels =
+    kernels_of([]<class E>(E) { return kernel(widen_codes_kernel<E>, kThreads); }, AllElements{});
+static_assert(kernels.size() == kElementCount);
 
 }  // namespace
 

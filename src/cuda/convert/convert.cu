@@ -8,7 +8,7 @@
 //
 // Bytes an element: 2 or 4 read, 2 or 4 written. Bound by memory. It has not been tuned.
 #include "cuda/implementations.h"
-#include "cuda/launch.h"
+#include "cuda/kernel_lists.h"
 #include "cuda/memory/elements.cuh"
 #include "cuda/memory/grid.cuh"
 
@@ -49,24 +49,8 @@ __global__ void __launch_bounds__(32 * kRows) convert_kernel(const __grid_consta
     store_values(values, to);
 }
 
-// Names what a kernel is compiled for.
-struct Key {
-    int32_t in, out;  // MXQ_FORMAT_*
-    bool operator==(const Key&) const = default;
-};
-
-template <class In, class Out>
-constexpr KernelEntry<Key, Arguments> entry(int32_t in, int32_t out) {
-    return {{in, out}, convert_kernel<In, Out>, 32 * kRows, 0};
-}
-
-constexpr KernelEntry<Key, Arguments> kernels[] = {
-    entry<float, float>(MXQ_FORMAT_F32, MXQ_FORMAT_F32), entry<float, F16>(MXQ_FORMAT_F32, MXQ_FORMAT_F16),
-    entry<float, Bf16>(MXQ_FORMAT_F32, MXQ_FORMAT_BF16), entry<F16, float>(MXQ_FORMAT_F16, MXQ_FORMAT_F32),
-    entry<F16, F16>(MXQ_FORMAT_F16, MXQ_FORMAT_F16),     entry<F16, Bf16>(MXQ_FORMAT_F16, MXQ_FORMAT_BF16),
-    entry<Bf16, float>(MXQ_FORMAT_BF16, MXQ_FORMAT_F32), entry<Bf16, F16>(MXQ_FORMAT_BF16, MXQ_FORMAT_F16),
-    entry<Bf16, Bf16>(MXQ_FORMAT_BF16, MXQ_FORMAT_BF16),
-};
+constexpr auto kernels = kernels_of(
+    []<class In, class Out>(In, Out) { return kernel(convert_kernel<In, Out>, 32 * kRows); }, PlainTypes{}, PlainTypes{});
 
 bool has_whole_vectors(const PlainMatrix& matrix) { return matrix.cols % kLaneNumbers == 0 && is_wide(matrix); }
 
@@ -86,10 +70,8 @@ void run(const Context& context, const ConvertProblem& problem, const Launch& ca
     launch(context, kernels, {a.in.format, a.out.format}, "convert", grid, call.stream, a);
 }
 
-void load(const Context&) { load_kernels(kernels); }
-
 }  // namespace
 
-const ConvertImplementation convert = {"convert", declines, nullptr, run, load};
+const ConvertImplementation convert = {"convert", declines, nullptr, run, load_all<kernels>};
 
 }  // namespace mxq::cuda

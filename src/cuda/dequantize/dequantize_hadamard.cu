@@ -13,7 +13,7 @@
 // Bytes an element: 0.53 or 0.56 read, 2 or 4 written, with about 10 instructions. This simple kernel has not been tuned.
 #include "cuda/dequantize/dequantize.cuh"
 #include "cuda/implementations.h"
-#include "cuda/launch.h"
+#include "cuda/kernel_lists.h"
 #include "numerics/hadamard.h"
 
 namespace mxq::cuda {
@@ -106,23 +106,15 @@ __global__ void __launch_bounds__(kThreads) dequantize_hadamard_columnwise_kerne
         if (row + i < tile.scope.out_rows) to[i * stride] = from_float<T>(row + i < tile.scope.rows ? values[i] : 0.0f);
 }
 
-// Names what a kernel is compiled for.
-struct Key {
-    int32_t format;
-    bool columnwise;
-    bool operator==(const Key&) const = default;
-};
-
 static_assert(kThreads == kRows * kColumns / kChunk);
 
-constexpr KernelEntry<Key, Arguments> kernels[] = {
-    {{MXQ_FORMAT_F32, false}, dequantize_hadamard_rowwise_kernel<float>, kThreads, 0},
-    {{MXQ_FORMAT_F16, false}, dequantize_hadamard_rowwise_kernel<F16>, kThreads, 0},
-    {{MXQ_FORMAT_BF16, false}, dequantize_hadamard_rowwise_kernel<Bf16>, kThreads, 0},
-    {{MXQ_FORMAT_F32, true}, dequantize_hadamard_columnwise_kernel<float>, kThreads, 0},
-    {{MXQ_FORMAT_F16, true}, dequantize_hadamard_columnwise_kernel<F16>, kThreads, 0},
-    {{MXQ_FORMAT_BF16, true}, dequantize_hadamard_columnwise_kernel<Bf16>, kThreads, 0},
-};
+// The second value: the part is columnwise.
+constexpr auto kernels = kernels_of(
+    []<class T>(T, auto columnwise) {
+        return kernel(columnwise.value ? dequantize_hadamard_columnwise_kernel<T> : dequantize_hadamard_rowwise_kernel<T>,
+                      kThreads);
+    },
+    PlainTypes{}, Values<false, true>{});
 
 Reason declines(const Context& context, const DequantizeProblem& problem) {
     if (!problem.in.transformed) return "needs a Hadamard transform to undo, found none";
@@ -142,10 +134,8 @@ void run(const Context& context, const DequantizeProblem& problem, const Launch&
            grid_of_rows(ceil_div(out.cols, int64_t(kColumns)), a.tiles), call.stream, a);
 }
 
-void load(const Context&) { load_kernels(kernels); }
-
 }  // namespace
 
-const DequantizeImplementation dequantize_hadamard = {"dequantize_hadamard", declines, nullptr, run, load};
+const DequantizeImplementation dequantize_hadamard = {"dequantize_hadamard", declines, nullptr, run, load_all<kernels>};
 
 }  // namespace mxq::cuda

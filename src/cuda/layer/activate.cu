@@ -15,7 +15,7 @@
 #include "core/context.h"
 #include "cuda/device.h"
 #include "cuda/implementations.h"
-#include "cuda/launch.h"
+#include "cuda/kernel_lists.h"
 #include "cuda/layer/activate.h"
 #include "cuda/layer/activate_elements.cuh"
 #include "cuda/memory/dependent_launch.cuh"
@@ -114,7 +114,7 @@ __device__ __forceinline__ void activate_row(const Arguments& a, const LaneVecto
         loaded.vectors[v].unpack(from, gate[v], up[v]);
         add_bias(from, bias, at, 1, a.out.cols - at, gate[v], up[v]);
     }
-    with_any_activation(from.kind, [&](auto kind) {
+    with_activation(from.kind, [&](auto kind) {
 #pragma unroll
         for (int v = 0; v < kVectors; v++) activate_elements<decltype(kind)::value>(from.numbers, gate[v], up[v]);
     });
@@ -170,29 +170,10 @@ __global__ void __launch_bounds__(32 * kRows) activate_kernel(const __grid_const
     }
 }
 
-// Names what a kernel is compiled for.
-struct Key {
-    int32_t in, out;  // MXQ_FORMAT_*
-    bool wide;        // rows are read and written in whole vectors
-    bool operator==(const Key&) const = default;
-};
-
-template <class In, class Out, bool wide>
-constexpr KernelEntry<Key, Arguments> entry(int32_t in, int32_t out) {
-    return {{in, out, wide}, activate_kernel<In, Out, wide>, 32 * kRows, 0};
-}
-
-constexpr KernelEntry<Key, Arguments> kernels[] = {
-    entry<float, float, false>(MXQ_FORMAT_F32, MXQ_FORMAT_F32), entry<float, float, true>(MXQ_FORMAT_F32, MXQ_FORMAT_F32),
-    entry<float, F16, false>(MXQ_FORMAT_F32, MXQ_FORMAT_F16),   entry<float, F16, true>(MXQ_FORMAT_F32, MXQ_FORMAT_F16),
-    entry<float, Bf16, false>(MXQ_FORMAT_F32, MXQ_FORMAT_BF16), entry<float, Bf16, true>(MXQ_FORMAT_F32, MXQ_FORMAT_BF16),
-    entry<F16, float, false>(MXQ_FORMAT_F16, MXQ_FORMAT_F32),   entry<F16, float, true>(MXQ_FORMAT_F16, MXQ_FORMAT_F32),
-    entry<F16, F16, false>(MXQ_FORMAT_F16, MXQ_FORMAT_F16),     entry<F16, F16, true>(MXQ_FORMAT_F16, MXQ_FORMAT_F16),
-    entry<F16, Bf16, false>(MXQ_FORMAT_F16, MXQ_FORMAT_BF16),   entry<F16, Bf16, true>(MXQ_FORMAT_F16, MXQ_FORMAT_BF16),
-    entry<Bf16, float, false>(MXQ_FORMAT_BF16, MXQ_FORMAT_F32), entry<Bf16, float, true>(MXQ_FORMAT_BF16, MXQ_FORMAT_F32),
-    entry<Bf16, F16, false>(MXQ_FORMAT_BF16, MXQ_FORMAT_F16),   entry<Bf16, F16, true>(MXQ_FORMAT_BF16, MXQ_FORMAT_F16),
-    entry<Bf16, Bf16, false>(MXQ_FORMAT_BF16, MXQ_FORMAT_BF16), entry<Bf16, Bf16, true>(MXQ_FORMAT_BF16, MXQ_FORMAT_BF16),
-};
+// The last value: rows are read and written in whole vectors.
+constexpr auto kernels = kernels_of(
+    []<class In, class Out>(In, Out, auto wide) { return kernel(activate_kernel<In, Out, wide.value>, 32 * kRows); },
+    PlainTypes{}, PlainTypes{}, Values<false, true>{});
 
 Reason declines(const Context& context, const ActivateProblem& problem) {
     if (problem.quantizes) return "needs a plain out, found a quantized one";
@@ -202,8 +183,6 @@ Reason declines(const Context& context, const ActivateProblem& problem) {
 void run(const Context& context, const ActivateProblem& problem, const Launch& call) {
     launch_activate(context, problem.quantize.source.activated, problem.quantize.grouped, problem.out, call);
 }
-
-void load(const Context&) { load_kernels(kernels); }
 
 }  // namespace
 
@@ -220,6 +199,6 @@ void launch_activate(const Context& context, const ActivatedMatrix& from, const 
            Arguments{from, out, grouped}, first_start(context, call));
 }
 
-const ActivateImplementation activate = {"activate", declines, nullptr, run, load};
+const ActivateImplementation activate = {"activate", declines, nullptr, run, load_all<kernels>};
 
 }  // namespace mxq::cuda

@@ -7,7 +7,7 @@
 // Each reads gates, ups and gradients of the result. Bytes an element of BF16: 6 read, 4 written for the gradients; 6 read for
 // either sum. Bound by memory and instructions alike. None has been measured.
 #include "cuda/implementations.h"
-#include "cuda/launch.h"
+#include "cuda/kernel_lists.h"
 #include "cuda/layer/activate_backward.h"
 #include "cuda/layer/activate_elements.cuh"
 #include "cuda/tile/location.cuh"
@@ -47,18 +47,6 @@ struct LaneElements {
         }
     }
 
-    // Loads the gradients of the result in whole vectors.
-    template <class D>
-    __device__ __forceinline__ void load_result(const PlainMatrix& from, int64_t row) {
-        load_values(static_cast<const D*>(from.data) + row * from.row_stride + col, result);
-    }
-
-    __device__ __forceinline__ void load_any_result(const PlainMatrix& from, int64_t row) {
-        if (from.format == MXQ_FORMAT_F32) load_result<float>(from, row);
-        else if (from.format == MXQ_FORMAT_F16) load_result<F16>(from, row);
-        else load_result<Bf16>(from, row);
-    }
-
     // Loads the elements of a row; those that do not exist are 0.
     template <class T>
     __device__ __forceinline__ void load(const ActivationGradient& from, int64_t row, int32_t bias, bool wide) {
@@ -68,7 +56,9 @@ struct LaneElements {
             load_apart(from, in, row);
         } else if (left > 0) {
             load_gates(gates, in, col, gate, up);
-            load_any_result(from.result, row);
+            with_plain(from.result.format, [&]<class D>(D) {
+                load_values(static_cast<const D*>(from.result.data) + row * from.result.row_stride + col, result);
+            });
         }
         add_bias(gates, bias, col, apart, left, gate, up);
     }
@@ -81,15 +71,6 @@ __device__ __forceinline__ void differentiate(const ActivationNumbers& numbers, 
     for (int i = 0; i < kLaneNumbers; i++) {
         const GateGradients found = gradients_of<kind>(numbers, at.gate[i], at.up[i], at.result[i]);
         at.gate[i] = found.gate, at.up[i] = found.up;
-    }
-}
-
-__device__ __forceinline__ void differentiate_any(const ActivatedMatrix& from, LaneElements& at) {
-    switch (from.kind) {
-        case Activation::GegluErf: return differentiate<Activation::GegluErf>(from.numbers, at);
-        case Activation::GegluTanh: return differentiate<Activation::GegluTanh>(from.numbers, at);
-        case Activation::SwigluClamped: return differentiate<Activation::SwigluClamped>(from.numbers, at);
-        default: return differentiate<Activation::Swiglu>(from.numbers, at);
     }
 }
 
@@ -138,7 +119,7 @@ __global__ void __launch_bounds__(32 * kRows) gradient_kernel(const __grid_const
 #pragma unroll
         for (float& value : at.result) value = multiply_rn(value, weight);
     }
-    differentiate_any(from, at);
+    with_gated_activation(from.kind, [&](auto kind) { differentiate<kind.value>(from.numbers, at); });
     Out* const out = static_cast<Out*>(a.out.data) + row * a.out.row_stride;
     if (a.wide) store_wide(from, at, out);
     else store_apart(from, at, out);
@@ -204,12 +185,8 @@ __device__ __forceinline__ GateGradients gradients_at(const ActivationGradient& 
     float result = element_at(gradient.result.data, gradient.result.format, row * gradient.result.row_stride + col);
     add_bias(from, bias, col, 1, 1, gate, up);
     if (from.row_weights.set()) result = multiply_rn(result, number_at(from.row_weights, row));
-    switch (from.kind) {
-        case Activation::GegluErf: return gradients_of<Activation::GegluErf>(from.numbers, gate[0], up[0], result);
-        case Activation::GegluTanh: return gradients_of<Activation::GegluTanh>(from.numbers, gate[0], up[0], result);
-        case Activation::SwigluClamped: return gradients_of<Activation::SwigluClamped>(from.numbers, gate[0], up[0], result);
-        default: return gradients_of<Activation::Swiglu>(from.numbers, gate[0], up[0], result);
-    }
+    return with_gated_activation(
+        from.kind, [&](auto kind) { return gradients_of<kind.value>(from.numbers, gate[0], up[0], result); });
 }
 
 __global__ void __launch_bounds__(kTile) bias_chunk_kernel(const __grid_constant__ BiasArguments a) {
@@ -252,30 +229,11 @@ __global__ void __launch_bounds__(kTile) bias_sum_kernel(const __grid_constant__
 
 // ---- Launches ----------------------------------------------------------------------------------------------------------
 
-// Names what a kernel is compiled for.
-struct Key {
-    int32_t in, out;  // MXQ_FORMAT_*; out 0: the gradients of weights of rows
-    bool operator==(const Key&) const = default;
-};
-
-template <class T, class Out>
-constexpr KernelEntry<Key, Arguments> entry(int32_t in, int32_t out) {
-    return {{in, out}, gradient_kernel<T, Out>, 32 * kRows, 0};
-}
-
-template <class T>
-constexpr KernelEntry<Key, Arguments> weight_entry(int32_t in) {
-    return {{in, 0}, weight_kernel<T>, 32 * kRows, 0};
-}
-
-constexpr KernelEntry<Key, Arguments> kernels[] = {
-    entry<float, float>(MXQ_FORMAT_F32, MXQ_FORMAT_F32), entry<float, F16>(MXQ_FORMAT_F32, MXQ_FORMAT_F16),
-    entry<float, Bf16>(MXQ_FORMAT_F32, MXQ_FORMAT_BF16), entry<F16, float>(MXQ_FORMAT_F16, MXQ_FORMAT_F32),
-    entry<F16, F16>(MXQ_FORMAT_F16, MXQ_FORMAT_F16),     entry<F16, Bf16>(MXQ_FORMAT_F16, MXQ_FORMAT_BF16),
-    entry<Bf16, float>(MXQ_FORMAT_BF16, MXQ_FORMAT_F32), entry<Bf16, F16>(MXQ_FORMAT_BF16, MXQ_FORMAT_F16),
-    entry<Bf16, Bf16>(MXQ_FORMAT_BF16, MXQ_FORMAT_BF16), weight_entry<float>(MXQ_FORMAT_F32),
-    weight_entry<F16>(MXQ_FORMAT_F16),                   weight_entry<Bf16>(MXQ_FORMAT_BF16),
-};
+// The second name: the format of out, or 0 for the gradients of weights of rows.
+constexpr auto kernels = join(
+    kernels_of([]<class T, class Out>(T, Out) { return kernel(gradient_kernel<T, Out>, 32 * kRows); }, PlainTypes{},
+               PlainTypes{}),
+    kernels_of([]<class T>(T, auto) { return kernel(weight_kernel<T>, 32 * kRows); }, PlainTypes{}, Values<int32_t(0)>{}));
 
 bool has_whole_inputs(const ActivationGradient& gradient) {
     return has_whole_gates(gradient.from, gradient.result.cols, kLaneNumbers) && is_wide(gradient.result);

@@ -12,7 +12,7 @@
 // Bytes of an element of the result: 6 read, 2.06 written for each part. Bound by instructions: about 150. H200, 65536 x
 // 768, SwiGLU to both parts of MXFP8: 294 us; by activate_backward_quantize 428.
 #include "cuda/implementations.h"
-#include "cuda/launch.h"
+#include "cuda/kernel_lists.h"
 #include "cuda/layer/activate_backward.h"
 #include "cuda/layer/activate_elements.cuh"
 #include "cuda/quantize/quantize_tile.cuh"
@@ -26,11 +26,6 @@ constexpr int kUpBytes = kTile * kTile * int(sizeof(float));
 // Loads four neighbours of a row, or zeros.
 __device__ __forceinline__ uint2 load_four(const Bf16* row, int64_t col, bool exists) {
     return exists ? *reinterpret_cast<const uint2*>(row + col) : uint2{};
-}
-
-__device__ __forceinline__ void widen_four(const uint2& from, float (&to)[kPatchWidth]) {
-    to[0] = to_float(Bf16{uint16_t(from.x)}), to[1] = to_float(Bf16{uint16_t(from.x >> 16)});
-    to[2] = to_float(Bf16{uint16_t(from.y)}), to[3] = to_float(Bf16{uint16_t(from.y >> 16)});
 }
 
 // Makes the gradients of the gates and ups of a thread's patch, `coord.col` being a column of the result. `ups` is the
@@ -106,35 +101,14 @@ __global__ void __launch_bounds__(kPatchThreads, kSmBlocks<float>)
     }
 }
 
-// Names what a kernel is compiled for.
-struct Key {
-    Activation kind;
-    Element element;
-    bool operator==(const Key&) const = default;
-};
-
-template <Activation kind, class E>
-constexpr KernelEntry<Key, TileArguments> entry(Element element) {
-    return {{kind, element}, activate_backward_tile_kernel<kind, E>, kPatchThreads, kUpBytes};
-}
-
-constexpr KernelEntry<Key, TileArguments> kernels[] = {
-    entry<Activation::Swiglu, E4M3>(Element::E4M3),        entry<Activation::Swiglu, E5M2>(Element::E5M2),
-    entry<Activation::GegluErf, E4M3>(Element::E4M3),      entry<Activation::GegluErf, E5M2>(Element::E5M2),
-    entry<Activation::GegluTanh, E4M3>(Element::E4M3),     entry<Activation::GegluTanh, E5M2>(Element::E5M2),
-    entry<Activation::SwigluClamped, E4M3>(Element::E4M3), entry<Activation::SwigluClamped, E5M2>(Element::E5M2),
-};
+constexpr auto kernels = kernels_of(
+    []<class E>(auto kind, E) { return kernel(activate_backward_tile_kernel<kind.value, E>, kPatchThreads, kUpBytes); },
+    GatedActivations{}, ElementsOf8Bits{});
 
 Reason declines(const Context& context, const ActivateProblem& problem) {
-    const QuantizeProblem& p = problem.quantize;
-    const ActivationGradient& gradient = p.source.gradient;
+    const ActivationGradient& gradient = problem.quantize.source.gradient;
     const ActivatedMatrix& from = gradient.from;
-    if (!problem.quantizes) return "needs a quantized out, found a plain one";
-    if (p.format->bits != 8 || p.tile.length == 0)
-        return [&format = *p.format, &tile = p.tile] {
-            return format_text("needs codes of 8 bits with scales of blocks, found %s with %s scales", format.name,
-                               tile.name);
-        };
+    if (Reason reason = needs_blocks_of_8_bits(problem); !reason.empty()) return reason;
     if (from.step != 1) return "needs gates and ups in halves, found alternating ones";
     if (gradient.result.cols % kTile != 0)
         return [cols = gradient.result.cols] {
@@ -158,10 +132,8 @@ void run(const Context& context, const ActivateProblem& problem, const Launch& c
     launch_gradient_sums(context, problem, call.workspace, call.stream);
 }
 
-void load(const Context&) { load_kernels(kernels); }
-
 }  // namespace
 
-const ActivateImplementation activate_backward_tile = {"activate_backward_tile", declines, workspace_bytes, run, load};
+const ActivateImplementation activate_backward_tile = {"activate_backward_tile", declines, workspace_bytes, run, load_all<kernels>};
 
 }  // namespace mxq::cuda

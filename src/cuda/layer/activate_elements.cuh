@@ -1,12 +1,16 @@
 // Gates and ups of some neighbours in a row, with their bias, and what an activation makes of them.
 #pragma once
 #include "core/problem.h"
+#include "cuda/kernel_lists.h"
 #include "cuda/memory/elements.cuh"
 #include "cuda/memory/groups.cuh"
 #include "cuda/memory/plain_elements.cuh"
 #include "numerics/activation.h"
 
 namespace mxq::cuda {
+
+using GatedActivations =
+    Values<Activation::Swiglu, Activation::GegluErf, Activation::GegluTanh, Activation::SwigluClamped>;
 
 // Returns which bias a row of all experts has: that of its expert or of its group; -1: it is in no group. All lanes of a
 // warp call it for the same row.
@@ -72,6 +76,12 @@ __device__ __forceinline__ void load_gates(const ActivatedMatrix& from, const T*
     vectors.unpack(from, gate, up);
 }
 
+// Widens four neighbours.
+__device__ __forceinline__ void widen_four(const uint2& from, float (&to)[4]) {
+    to[0] = to_float(Bf16{uint16_t(from.x)}), to[1] = to_float(Bf16{uint16_t(from.x >> 16)});
+    to[2] = to_float(Bf16{uint16_t(from.y)}), to[3] = to_float(Bf16{uint16_t(from.y >> 16)});
+}
+
 // Adds the bias to the gates and ups of elements that are `apart` columns apart. Those of `left` or more do not exist.
 template <int n>
 __device__ __forceinline__ void add_bias(const ActivatedMatrix& from, int32_t bias, int64_t col, int apart, int64_t left,
@@ -86,16 +96,10 @@ __device__ __forceinline__ void add_bias(const ActivatedMatrix& from, int32_t bi
             if (is_gated(from.kind)) up[i] = add_rn(up[i], to_float(of_ups[i * apart * from.step]));
         }
     };
-    const auto add_of = [&]<class T>(T) {
+    with_plain(from.bias.format, [&]<class T>(T) {
         const T* const values = static_cast<const T*>(from.bias.values) + first;
         add(values + from.gate, values + from.up);
-    };
-    if (from.bias.format == MXQ_FORMAT_F32)
-        add_of(float{});
-    else if (from.bias.format == MXQ_FORMAT_F16)
-        add_of(F16{});
-    else
-        add_of(Bf16{});
+    });
 }
 
 // Replaces gates by what the activation makes of them and the ups.
@@ -105,42 +109,26 @@ __device__ __forceinline__ void activate_elements(const ActivationNumbers& numbe
     for (int i = 0; i < n; i++) gate[i] = activated<kind>(numbers, gate[i], up[i]);
 }
 
-// Calls body(ActivationConstant<kind>{}) for an activation with a gate, which is the same for all threads.
-template <class Body>
-__device__ __forceinline__ void with_gated(Activation kind, const Body& body) {
-    switch (kind) {
-        case Activation::GegluErf: return body(ActivationConstant<Activation::GegluErf>{});
-        case Activation::GegluTanh: return body(ActivationConstant<Activation::GegluTanh>{});
-        case Activation::SwigluClamped: return body(ActivationConstant<Activation::SwigluClamped>{});
-        default: return body(ActivationConstant<Activation::Swiglu>{});
-    }
-}
-
-// Does it for any activation.
-template <class Body>
-__device__ __forceinline__ void with_any_activation(Activation kind, const Body& body) {
-    switch (kind) {
-        case Activation::Swiglu: return body(ActivationConstant<Activation::Swiglu>{});
-        case Activation::GegluErf: return body(ActivationConstant<Activation::GegluErf>{});
-        case Activation::GegluTanh: return body(ActivationConstant<Activation::GegluTanh>{});
-        case Activation::SwigluClamped: return body(ActivationConstant<Activation::SwigluClamped>{});
-        case Activation::Silu: return body(ActivationConstant<Activation::Silu>{});
-        case Activation::GeluErf: return body(ActivationConstant<Activation::GeluErf>{});
-        case Activation::GeluTanh: return body(ActivationConstant<Activation::GeluTanh>{});
-        default: return body(ActivationConstant<Activation::SquaredRelu>{});
-    }
-}
-
 // Replaces gates by what any activation makes of them and the ups.
 template <int n>
 __device__ __forceinline__ void activate_any(const ActivatedMatrix& from, float (&gate)[n], const float (&up)[n]) {
-    with_any_activation(from.kind, [&](auto kind) { activate_elements<decltype(kind)::value>(from.numbers, gate, up); });
+    with_activation(from.kind, [&](auto kind) { activate_elements<decltype(kind)::value>(from.numbers, gate, up); });
 }
 
 // Returns, on the host, whether gates and ups can be loaded `count` at a time in whole vectors.
 inline bool has_whole_gates(const ActivatedMatrix& from, int64_t cols, int64_t count) {
     return is_wide(from.in) && cols % count == 0 &&
            (from.in.matrices * from.in.rows == 1 || from.in.row_stride % count == 0);
+}
+
+// Returns, on the host, why kernels over tiles do not make the output; empty where they do.
+inline Reason needs_blocks_of_8_bits(const ActivateProblem& problem) {
+    const QuantizeProblem& p = problem.quantize;
+    if (!problem.quantizes) return "needs a quantized out, found a plain one";
+    if (p.format->bits == 8 && p.tile.length != 0) return {};
+    return [&format = *p.format, &tile = p.tile] {
+        return format_text("needs codes of 8 bits with scales of blocks, found %s with %s scales", format.name, tile.name);
+    };
 }
 
 }  // namespace mxq::cuda

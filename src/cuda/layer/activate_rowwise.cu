@@ -10,7 +10,7 @@
 // Bytes an element: 4 read, 1.03 written. Bound by instructions: about 40 an element, most of them the activation's. H200,
 // 65536 x 768, SwiGLU to MXFP8: 106 us, 0.56 of the rate of a device copy; by activate_tile 210.
 #include "cuda/implementations.h"
-#include "cuda/launch.h"
+#include "cuda/kernel_lists.h"
 #include "cuda/layer/activate_elements.cuh"
 #include "cuda/memory/dependent_launch.cuh"
 #include "cuda/quantize/rowwise_codes.cuh"
@@ -66,7 +66,7 @@ __device__ __forceinline__ void activate_requests(const Arguments& a, const R& r
         if (requests.exists(i))
             vectors[i].load(from, static_cast<const Bf16*>(from.in.data) + row_of(i) * from.in.row_stride, col_of(i));
     }
-    with_gated(from.kind, [&](auto kind) {
+    with_gated_activation(from.kind, [&](auto kind) {
 #pragma unroll
         for (int i = 0; i < kRequests; i++) {
             if (!__any_sync(kAllLanes, requests.exists(i))) continue;
@@ -104,20 +104,9 @@ __global__ void __launch_bounds__(kSegmentThreads, kBlocks) activate_rowwise_ker
 
 // ---- On the host -------------------------------------------------------------------------------------------------------
 
-// Names what a kernel is compiled for.
-struct Key {
-    Element element;
-    int32_t block;
-    bool operator==(const Key&) const = default;
-};
-
-template <class E, int block>
-constexpr KernelEntry<Key, Arguments> entry(Element element) {
-    return {{element, block}, activate_rowwise_kernel<E, block>, kSegmentThreads, 0};
-}
-
-constexpr KernelEntry<Key, Arguments> kernels[] = {entry<E4M3, 32>(Element::E4M3), entry<E5M2, 32>(Element::E5M2),
-                                                   entry<E4M3, 128>(Element::E4M3), entry<E5M2, 128>(Element::E5M2)};
+constexpr auto kernels = kernels_of(
+    []<class E>(E, auto block) { return kernel(activate_rowwise_kernel<E, block.value>, kSegmentThreads); }, ElementsOf8Bits{},
+    Values<32, 128>{});
 
 // Returns how the rows of all experts are divided among warps.
 Segments divide_result(const QuantizeProblem& p) {
@@ -158,10 +147,8 @@ void run(const Context& context, const ActivateProblem& problem, const Launch& c
            first_start(context, call));
 }
 
-void load(const Context&) { load_kernels(kernels); }
-
 }  // namespace
 
-const ActivateImplementation activate_rowwise = {"activate_rowwise", declines, nullptr, run, load};
+const ActivateImplementation activate_rowwise = {"activate_rowwise", declines, nullptr, run, load_all<kernels>};
 
 }  // namespace mxq::cuda

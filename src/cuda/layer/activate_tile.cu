@@ -7,7 +7,7 @@
 // Bytes an element: 4 read, 1.03 written for each part. Bound by memory and by instructions alike: the exponential, a
 // reciprocal and the rounding of a code are about 40 an element. It has not been measured.
 #include "cuda/implementations.h"
-#include "cuda/launch.h"
+#include "cuda/kernel_lists.h"
 #include "cuda/layer/activate_elements.cuh"
 #include "cuda/quantize/quantize_tile.cuh"
 #include "cuda/quantize/quantize_tile.h"
@@ -32,11 +32,6 @@ __device__ __forceinline__ void load_four(const ActivatedMatrix& from, const Bf1
     const uint2 high = {__byte_perm(both.x, both.y, 0x7632), __byte_perm(both.z, both.w, 0x7632)};
     gate = from.up == 0 ? high : low;
     up = from.up == 0 ? low : high;
-}
-
-__device__ __forceinline__ void widen_four(const uint2& from, float (&to)[kPatchWidth]) {
-    to[0] = to_float(Bf16{uint16_t(from.x)}), to[1] = to_float(Bf16{uint16_t(from.x >> 16)});
-    to[2] = to_float(Bf16{uint16_t(from.y)}), to[3] = to_float(Bf16{uint16_t(from.y >> 16)});
 }
 
 // Loads the patch of a thread and activates it, four rows at a time. Elements that do not exist are +0.
@@ -83,33 +78,14 @@ __global__ void __launch_bounds__(Patch<float>::threads, kSmBlocks<float>)
                              [&](const CodeTile& to) { store_lines<E, float>(shared.codes, to, a.access[1]); });
 }
 
-// Names what a kernel is compiled for.
-struct Key {
-    Activation kind;
-    Element element;
-    bool operator==(const Key&) const = default;
-};
-
-template <Activation kind, class E>
-constexpr KernelEntry<Key, TileArguments> entry(Element element) {
-    return {{kind, element}, activate_tile_kernel<kind, E>, Patch<float>::threads, 0};
-}
-
-constexpr KernelEntry<Key, TileArguments> kernels[] = {
-    entry<Activation::Swiglu, E4M3>(Element::E4M3),        entry<Activation::Swiglu, E5M2>(Element::E5M2),
-    entry<Activation::GegluErf, E4M3>(Element::E4M3),      entry<Activation::GegluErf, E5M2>(Element::E5M2),
-    entry<Activation::GegluTanh, E4M3>(Element::E4M3),     entry<Activation::GegluTanh, E5M2>(Element::E5M2),
-    entry<Activation::SwigluClamped, E4M3>(Element::E4M3), entry<Activation::SwigluClamped, E5M2>(Element::E5M2),
-};
+constexpr auto kernels = kernels_of(
+    []<class E>(auto kind, E) { return kernel(activate_tile_kernel<kind.value, E>, Patch<float>::threads); },
+    GatedActivations{}, ElementsOf8Bits{});
 
 Reason declines(const Context& context, const ActivateProblem& problem) {
     const QuantizeProblem& p = problem.quantize;
     const ActivatedMatrix& from = p.source.activated;
-    if (!problem.quantizes) return "needs a quantized out, found a plain one";
-    if (p.format->bits != 8 || p.tile.length == 0)
-        return [&format = *p.format, &tile = p.tile] {
-            return format_text("needs codes of 8 bits with scales of blocks, found %s with %s scales", format.name, tile.name);
-        };
+    if (Reason reason = needs_blocks_of_8_bits(problem); !reason.empty()) return reason;
     if (!is_gated(from.kind)) return "needs an activation with a gate, found one without";
     if (from.in.format != MXQ_FORMAT_BF16)
         return [format = from.in.format] { return std::string("needs bf16, found ") + find_format(format)->name; };
@@ -125,10 +101,8 @@ void run(const Context& context, const ActivateProblem& problem, const Launch& c
         launch(context, kernels, {p.source.activated.kind, p.format->element}, "activate_tile", a.tiles.grid(), call.stream, a);
 }
 
-void load(const Context&) { load_kernels(kernels); }
-
 }  // namespace
 
-const ActivateImplementation activate_tile = {"activate_tile", declines, nullptr, run, load};
+const ActivateImplementation activate_tile = {"activate_tile", declines, nullptr, run, load_all<kernels>};
 
 }  // namespace mxq::cuda

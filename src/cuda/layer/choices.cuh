@@ -2,6 +2,7 @@
 #pragma once
 #include "core/layer_problem.h"
 #include "cuda/memory/elements.cuh"
+#include "cuda/memory/plain_elements.cuh"
 
 namespace mxq::cuda {
 

@@ -8,7 +8,7 @@
 //
 // Bytes an element of the output: its own, those of k rows, and of the residual. Each row is read once. Bound by memory.
 #include "cuda/implementations.h"
-#include "cuda/launch.h"
+#include "cuda/kernel_lists.h"
 #include "cuda/layer/choices.cuh"
 #include "cuda/memory/dependent_launch.cuh"
 #include "cuda/memory/grid.cuh"
@@ -27,26 +27,18 @@ struct Arguments {
     ChoiceIds ids;  // where set: rows are in the order of choices
 };
 
-template <class T>
-__device__ __forceinline__ void load_sums(const Arguments& a, int64_t token, int64_t col, int64_t left,
-                                          float (&sums)[kNumbers]) {
-    const Numbers<T> numbers = load_numbers<T, kThreads>(row_of<T>(a.problem.residual, token, col), true, a.wide, left);
-#pragma unroll
-    for (int i = 0; i < kNumbers; i++) sums[i] = numbers[i];
-}
-
 // Starts the sums at the residual, or at 0.
 __device__ __forceinline__ void start_sums(const Arguments& a, int64_t token, int64_t col, int64_t left,
                                            float (&sums)[kNumbers]) {
 #pragma unroll
     for (int i = 0; i < kNumbers; i++) sums[i] = 0;
     if (!a.problem.has_residual) return;
-    if (a.problem.residual.format == MXQ_FORMAT_F32)
-        load_sums<float>(a, token, col, left, sums);
-    else if (a.problem.residual.format == MXQ_FORMAT_F16)
-        load_sums<F16>(a, token, col, left, sums);
-    else
-        load_sums<Bf16>(a, token, col, left, sums);
+    with_plain(a.problem.residual.format, [&]<class T>(T) {
+        const Numbers<T> numbers =
+            load_numbers<T, kThreads>(row_of<T>(a.problem.residual, token, col), true, a.wide, left);
+#pragma unroll
+        for (int i = 0; i < kNumbers; i++) sums[i] = numbers[i];
+    });
 }
 
 // The next choices of a token, of which `count` exist.
@@ -113,24 +105,8 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(const __grid_constant
     store_numbers<Out, kThreads>(sums, static_cast<Out*>(p.out.data) + token * p.out.row_stride + col, a.wide, left);
 }
 
-// Names what a kernel is compiled for.
-struct Key {
-    int32_t in, out;  // MXQ_FORMAT_*
-    bool operator==(const Key&) const = default;
-};
-
-template <class In, class Out>
-constexpr KernelEntry<Key, Arguments> entry(int32_t in, int32_t out) {
-    return {{in, out}, combine_kernel<In, Out>, kThreads, 0};
-}
-
-constexpr KernelEntry<Key, Arguments> kernels[] = {
-    entry<float, float>(MXQ_FORMAT_F32, MXQ_FORMAT_F32), entry<float, F16>(MXQ_FORMAT_F32, MXQ_FORMAT_F16),
-    entry<float, Bf16>(MXQ_FORMAT_F32, MXQ_FORMAT_BF16), entry<F16, float>(MXQ_FORMAT_F16, MXQ_FORMAT_F32),
-    entry<F16, F16>(MXQ_FORMAT_F16, MXQ_FORMAT_F16),     entry<F16, Bf16>(MXQ_FORMAT_F16, MXQ_FORMAT_BF16),
-    entry<Bf16, float>(MXQ_FORMAT_BF16, MXQ_FORMAT_F32), entry<Bf16, F16>(MXQ_FORMAT_BF16, MXQ_FORMAT_F16),
-    entry<Bf16, Bf16>(MXQ_FORMAT_BF16, MXQ_FORMAT_BF16),
-};
+constexpr auto kernels = kernels_of(
+    []<class In, class Out>(In, Out) { return kernel(combine_kernel<In, Out>, kThreads); }, PlainTypes{}, PlainTypes{});
 
 template <class Problem>
 Reason declines(const Context& context, const Problem&) {
@@ -153,11 +129,9 @@ void run_choices(const Context& context, const RoutedCombineProblem& problem, co
     launch_combine(context, problem.combine, problem.ids, call);
 }
 
-void load(const Context&) { load_kernels(kernels); }
-
 }  // namespace
 
-const CombineImplementation combine = {"combine", declines, nullptr, run, load};
+const CombineImplementation combine = {"combine", declines, nullptr, run, load_all<kernels>};
 const RoutedCombineImplementation combine_choices = {"combine_choices", declines, nullptr, run_choices};
 
 }  // namespace mxq::cuda

@@ -28,30 +28,18 @@ struct Arguments {
 // Loads eight columns of any type as fp32; 0 past the last.
 __device__ __forceinline__ void load_any(const PlainMatrix& matrix, int64_t row, int64_t col, bool wide, int64_t left,
                                          float (&values)[kNumbers]) {
-    const auto load = [&]<class T>(T) {
+    with_plain(matrix.format, [&]<class T>(T) {
         const Numbers<T> numbers = load_numbers<T, 1>(row_of<T>(matrix, row, col), true, wide, left);
 #pragma unroll
         for (int i = 0; i < kNumbers; i++) values[i] = numbers[i];
-    };
-    if (matrix.format == MXQ_FORMAT_F32)
-        load(float{});
-    else if (matrix.format == MXQ_FORMAT_F16)
-        load(F16{});
-    else
-        load(Bf16{});
+    });
 }
 
 __device__ __forceinline__ void store_any(const float (&values)[kNumbers], const PlainMatrix& matrix, int64_t row,
                                           int64_t col, bool wide, int64_t left) {
-    const auto store = [&]<class T>(T) {
+    with_plain(matrix.format, [&]<class T>(T) {
         store_numbers<T, 1>(values, const_cast<T*>(row_of<T>(matrix, row, col)), wide, left);
-    };
-    if (matrix.format == MXQ_FORMAT_F32)
-        store(float{});
-    else if (matrix.format == MXQ_FORMAT_F16)
-        store(F16{});
-    else
-        store(Bf16{});
+    });
 }
 
 // Returns the sum of all partial sums of a warp, as a tree.

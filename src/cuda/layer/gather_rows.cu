@@ -63,10 +63,8 @@ void run(const Context& context, const GatherProblem& problem, const Launch& cal
            call.stream, problem, first_start(context, call));
 }
 
-void load(const Context&) { load_kernels(kernels); }
-
 }  // namespace
 
-const GatherImplementation gather_rows = {"gather_rows", declines, nullptr, run, load};
+const GatherImplementation gather_rows = {"gather_rows", declines, nullptr, run, load_all<kernels>};
 
 }  // namespace mxq::cuda

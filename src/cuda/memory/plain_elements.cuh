@@ -5,6 +5,14 @@
 
 namespace mxq::cuda {
 
+// Calls body(T{}) on the device, with the type T of a plain format that all threads of a warp have.
+template <class Body>
+__device__ __forceinline__ void with_plain(int32_t format, const Body& body) {
+    if (format == MXQ_FORMAT_F32) body(float{});
+    else if (format == MXQ_FORMAT_F16) body(F16{});
+    else body(Bf16{});
+}
+
 __device__ __forceinline__ float element_at(const void* data, int32_t format, int64_t at) {
     if (format == MXQ_FORMAT_F32) return static_cast<const float*>(data)[at];
     if (format == MXQ_FORMAT_F16) return to_float(static_cast<const F16*>(data)[at]);

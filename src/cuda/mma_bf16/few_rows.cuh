@@ -1,5 +1,6 @@
 // Shares the tile of a thread block, its loads, products and sums between mma_bf16_rows.cu and mma_bf16_rows_routed.cu.
 #pragma once
+#include "cuda/kernel_lists.h"
 #include "cuda/memory/elements.cuh"
 #include "cuda/memory/plain_elements.cuh"
 #include "cuda/memory/row_indices.cuh"
@@ -8,6 +9,8 @@
 #include "dispatch/implementation.h"
 
 namespace mxq::cuda::few_rows {
+
+using AllWeights = Values<Weights::Bits4, Weights::Nvfp4, Weights::Bits6, Weights::Bits8>;
 
 constexpr int kTileRows = 8, kTileLines = 16;            // rows of BF16
 constexpr int kMostRows = 64;                            // of a group on average

@@ -26,7 +26,7 @@
 //                              8 groups of (2048,7168), rows a group                                 218 | 223
 #include "cuda/device.h"
 #include "cuda/implementations.h"
-#include "cuda/launch.h"
+#include "cuda/kernel_lists.h"
 #include "cuda/memory/dependent_launch.cuh"
 #include "cuda/mma_bf16/few_rows.cuh"
 #include "cuda/widen/widen_operand.h"
@@ -80,34 +80,12 @@ __global__ void __launch_bounds__(32 * warps, kResidentWarps<kind> / warps)
     }
 }
 
-struct Key {
-    Weights kind;
-    bool grouped;
-    int warps;
-    bool promotes;
-    bool operator==(const Key&) const = default;
+constexpr auto kernel_for = [](auto kind, auto grouped, auto warps, auto promotes) {
+    return kernel(mma_bf16_rows_kernel<kind.value, grouped.value, warps.value, promotes.value>, 32 * warps.value);
 };
-
-template <Weights kind, bool grouped, int warps, bool promotes = false>
-constexpr KernelEntry<Key, Arguments> entry = {
-    {kind, grouped, warps, promotes}, mma_bf16_rows_kernel<kind, grouped, warps, promotes>, 32 * warps, 0};
-
-template <Weights kind, bool grouped>
-constexpr KernelEntry<Key, Arguments> promoting = entry<kind, grouped, kPromotingWarps, true>;
-
-constexpr KernelEntry<Key, Arguments> kernels[] = {
-    entry<Weights::Bits4, false, 4>, entry<Weights::Bits4, false, 8>, entry<Weights::Bits4, false, 16>,
-    entry<Weights::Bits4, true, 4>,  entry<Weights::Bits4, true, 8>,  entry<Weights::Bits4, true, 16>,
-    entry<Weights::Nvfp4, false, 4>, entry<Weights::Nvfp4, false, 8>, entry<Weights::Nvfp4, false, 16>,
-    entry<Weights::Nvfp4, true, 4>,  entry<Weights::Nvfp4, true, 8>,  entry<Weights::Nvfp4, true, 16>,
-    entry<Weights::Bits6, false, 4>, entry<Weights::Bits6, false, 8>, entry<Weights::Bits6, false, 16>,
-    entry<Weights::Bits6, true, 4>,  entry<Weights::Bits6, true, 8>,  entry<Weights::Bits6, true, 16>,
-    entry<Weights::Bits8, false, 4>, entry<Weights::Bits8, false, 8>, entry<Weights::Bits8, false, 16>,
-    entry<Weights::Bits8, true, 4>,  entry<Weights::Bits8, true, 8>,  entry<Weights::Bits8, true, 16>,
-    promoting<Weights::Bits4, false>, promoting<Weights::Bits4, true>, promoting<Weights::Nvfp4, false>,
-    promoting<Weights::Nvfp4, true>,  promoting<Weights::Bits6, false>, promoting<Weights::Bits6, true>,
-    promoting<Weights::Bits8, false>, promoting<Weights::Bits8, true>,
-};
+constexpr auto kernels =
+    join(kernels_of(kernel_for, AllWeights{}, Values<false, true>{}, Values<4, 8, 16>{}, Values<false>{}),
+         kernels_of(kernel_for, AllWeights{}, Values<false, true>{}, Values<kPromotingWarps>{}, Values<true>{}));
 
 }  // namespace
 
@@ -229,8 +207,9 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     if (blocks.y == 0) return;
     if (!is_bf16(p.a)) widen(context, p, Side::A, args.rows, call.stream);
     const Start start = is_bf16(p.a) ? first_start(context, call) : Start::AfterAll;
-    const Key key{weight_rule(p.b).kind, p.grouping == Grouping::Rows, warps_of_tile(context, p), has_promotions(p)};
-    launch(context, kernels, key, "mma_bf16_rows", blocks, call.stream, args, start);
+    launch(context, kernels,
+           {weight_rule(p.b).kind, p.grouping == Grouping::Rows, warps_of_tile(context, p), has_promotions(p)}, "mma_bf16_rows",
+           blocks, call.stream, args, start);
 }
 
 void load(const Context& context) {

@@ -16,7 +16,7 @@
 //     lines of a tile     interleaved     16 adjacent rows
 //                         halves          8 adjacent rows, and the 8 rows that are I below
 #include "core/context.h"
-#include "cuda/launch.h"
+#include "cuda/kernel_lists.h"
 #include "cuda/layer/activate_elements.cuh"
 #include "cuda/layer/few_choices.cuh"
 #include "cuda/memory/dependent_launch.cuh"
@@ -176,45 +176,13 @@ __global__ void __launch_bounds__(32 * warps, few_rows::kResidentWarps<kind> / w
     if (activates && !args.computed && blockIdx.x == 0 && blockIdx.y == 0) write_routing(args.route, choices);
 }
 
-struct Key {
-    Weights kind;
-    int warps;
-    bool promotes, activates;
-    bool operator==(const Key&) const = default;
+constexpr auto kernel_for = [](auto kind, auto warps, auto promotes, auto activates) {
+    return kernel(mma_bf16_rows_routed_kernel<kind.value, warps.value, promotes.value, activates.value>, 32 * warps.value);
 };
-
-template <Weights kind, int warps, bool promotes, bool activates>
-constexpr KernelEntry<Key, Arguments> entry = {
-    {kind, warps, promotes, activates}, mma_bf16_rows_routed_kernel<kind, warps, promotes, activates>, 32 * warps, 0};
-
-constexpr KernelEntry<Key, Arguments> kernels[] = {
-    entry<Weights::Bits4, 4, false, true>,
-    entry<Weights::Bits4, 8, false, true>,
-    entry<Weights::Bits4, 16, false, true>,
-    entry<Weights::Nvfp4, 4, false, true>,
-    entry<Weights::Nvfp4, 8, false, true>,
-    entry<Weights::Nvfp4, 16, false, true>,
-    entry<Weights::Bits6, 4, false, true>,
-    entry<Weights::Bits6, 8, false, true>,
-    entry<Weights::Bits6, 16, false, true>,
-    entry<Weights::Bits8, 4, false, true>,
-    entry<Weights::Bits8, 8, false, true>,
-    entry<Weights::Bits8, 16, false, true>,
-    entry<Weights::Bits4, 4, false, false>,
-    entry<Weights::Bits4, 8, false, false>,
-    entry<Weights::Bits4, 16, false, false>,
-    entry<Weights::Nvfp4, 4, false, false>,
-    entry<Weights::Nvfp4, 8, false, false>,
-    entry<Weights::Nvfp4, 16, false, false>,
-    entry<Weights::Bits6, 4, false, false>,
-    entry<Weights::Bits6, 8, false, false>,
-    entry<Weights::Bits6, 16, false, false>,
-    entry<Weights::Bits8, 4, false, false>,
-    entry<Weights::Bits8, 8, false, false>,
-    entry<Weights::Bits8, 16, false, false>,
-    entry<Weights::Bits8, few_rows::kPromotingWarps, true, true>,
-    entry<Weights::Bits8, few_rows::kPromotingWarps, true, false>,
-};
+constexpr auto kernels =
+    join(kernels_of(kernel_for, few_rows::AllWeights{}, Values<4, 8, 16>{}, Values<false>{}, Values<true, false>{}),
+         kernels_of(kernel_for, Values<Weights::Bits8>{}, Values<few_rows::kPromotingWarps>{}, Values<true>{},
+                    Values<true, false>{}));
 
 bool has_halves(const RoutedProductProblem& p) { return p.activates && is_gated(p.from.kind) && p.from.step == 1; }
 
@@ -273,18 +241,16 @@ Arguments arguments_of(const RoutedProductProblem& p) {
 void run(const Context& context, const RoutedProductProblem& p, const Launch& call) {
     const int warps = few_rows::warps_of_tile(context, p.product);
     const dim3 blocks(unsigned(line_tiles(p)), unsigned(few_rows::row_tiles(p.product)));
-    const Key key{weight_rule(p.product.b).kind, warps, few_rows::has_promotions(p.product), p.activates};
-    launch(context, kernels, key, "mma_bf16_rows_routed", blocks, call.stream, arguments_of(p), first_start(context, call));
+    launch(context, kernels, {weight_rule(p.product.b).kind, warps, few_rows::has_promotions(p.product), p.activates},
+           "mma_bf16_rows_routed", blocks, call.stream, arguments_of(p), first_start(context, call));
 }
-
-void load(const Context&) { load_kernels(kernels); }
 
 int32_t bound(const Context&, const RoutedProductProblem&) { return MXQ_BOUND_EXACT_PRODUCTS; }
 
 }  // namespace
 
 const RoutedProductImplementation mma_bf16_rows_activate{
-    .name = "mma_bf16_rows_activate", .declines = declines, .run = run, .load = load, .bound = bound};
+    .name = "mma_bf16_rows_activate", .declines = declines, .run = run, .load = load_all<kernels>, .bound = bound};
 const RoutedProductImplementation mma_bf16_rows_routed{
     .name = "mma_bf16_rows_routed", .declines = declines, .run = run, .bound = bound};
 

@@ -20,7 +20,7 @@
 #include "cuda/device.h"
 #include "cuda/memory/dependent_launch.cuh"
 #include "cuda/tile/tile_source.cuh"
-#include "cuda/launch.h"
+#include "cuda/kernel_lists.h"
 #include "cuda/implementations.h"
 #include "cuda/requantize/amax_codes.h"
 #include "numerics/hadamard.h"
@@ -403,33 +403,15 @@ bool zero_lines(const Context& context, const QuantizeProblem& p, float* rowwise
 }
 
 // The kernels by input type, by whether every row has a maximum, and by whether a NaN is one.
-struct Key {
-    int32_t format;
-    bool per_line, propagates;
-    bool operator==(const Key&) const = default;
-};
-
-template <class T>
-constexpr KernelEntry<Key, Arguments> entry(int32_t format) {
-    return {{format, false, false}, amax_kernel<T>, kThreads, 0};
-}
-
-template <class T, Nonfinite policy>
-constexpr KernelEntry<Key, Arguments> lines_entry(int32_t format) {
-    return {{format, true, policy == Nonfinite::Propagate}, amax_lines_kernel<T, policy>, kThreads, 0};
-}
-
-constexpr KernelEntry<Key, Arguments> kernels[] = {
-    entry<float>(MXQ_FORMAT_F32),
-    entry<F16>(MXQ_FORMAT_F16),
-    entry<Bf16>(MXQ_FORMAT_BF16),
-    lines_entry<float, Nonfinite::Saturate>(MXQ_FORMAT_F32),
-    lines_entry<F16, Nonfinite::Saturate>(MXQ_FORMAT_F16),
-    lines_entry<Bf16, Nonfinite::Saturate>(MXQ_FORMAT_BF16),
-    lines_entry<float, Nonfinite::Propagate>(MXQ_FORMAT_F32),
-    lines_entry<F16, Nonfinite::Propagate>(MXQ_FORMAT_F16),
-    lines_entry<Bf16, Nonfinite::Propagate>(MXQ_FORMAT_BF16),
-};
+constexpr auto kernels = join(
+    kernels_of([]<class T>(T, auto, auto) { return kernel(amax_kernel<T>, kThreads); }, PlainTypes{}, Values<false>{},
+               Values<false>{}),
+    kernels_of(
+        []<class T>(T, auto, auto propagates) {
+            constexpr Nonfinite policy = propagates.value ? Nonfinite::Propagate : Nonfinite::Saturate;
+            return kernel(amax_lines_kernel<T, policy>, kThreads);
+        },
+        PlainTypes{}, Values<true>{}, Values<false, true>{}));
 
 // The kernels of tiles, by whether these hold BF16.
 constexpr KernelEntry<bool, TileArguments> tile_kernels[] = {

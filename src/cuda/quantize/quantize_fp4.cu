@@ -284,10 +284,8 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
     if (a.tiles.count() > 0) launch(context, kernels, key_of(problem), "quantize_fp4", a.tiles.grid(), call.stream, a, start);
 }
 
-void load(const Context&) { load_kernels(kernels); }
-
 }  // namespace
 
-const QuantizeImplementation quantize_fp4 = {"quantize_fp4", declines, nullptr, run, load};
+const QuantizeImplementation quantize_fp4 = {"quantize_fp4", declines, nullptr, run, load_all<kernels>};
 
 }  // namespace mxq::cuda

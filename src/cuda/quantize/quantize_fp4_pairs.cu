@@ -14,7 +14,7 @@
 //     a persistent kernel with two stages         10%
 //     a fifth thread block an SM, NVFP4           3% (MXFP4 gains 2 to 4%, and has it)
 #include "cuda/implementations.h"
-#include "cuda/launch.h"
+#include "cuda/kernel_lists.h"
 #include "cuda/quantize/fp4_pair_tiles.cuh"
 
 namespace mxq::cuda {
@@ -63,10 +63,9 @@ __global__ void __launch_bounds__(kChunkThreads, kPairBlocks<nvfp4>)
 }
 
 // By whether they make NVFP4.
-constexpr KernelEntry<bool, Arguments> kernels[] = {
-    {false, quantize_fp4_pairs_kernel<false>, kChunkThreads, sizeof(Shared)},
-    {true, quantize_fp4_pairs_kernel<true>, kChunkThreads, sizeof(Shared)},
-};
+constexpr auto kernels = kernels_of(
+    [](auto nvfp4) { return kernel(quantize_fp4_pairs_kernel<nvfp4.value>, kChunkThreads, sizeof(Shared)); },
+    Values<false, true>{});
 
 Reason declines(const Context& context, const QuantizeProblem& problem) {
     if (Reason reason = declines_pairs(problem); !reason.empty()) return reason;
@@ -80,10 +79,8 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
         launch(context, kernels, problem.format->is_nvfp4(), "quantize_fp4_pairs", a.tiles.grid(), call.stream, a, start);
 }
 
-void load(const Context&) { load_kernels(kernels); }
-
 }  // namespace
 
-const QuantizeImplementation quantize_fp4_pairs = {"quantize_fp4_pairs", declines, nullptr, run, load};
+const QuantizeImplementation quantize_fp4_pairs = {"quantize_fp4_pairs", declines, nullptr, run, load_all<kernels>};
 
 }  // namespace mxq::cuda

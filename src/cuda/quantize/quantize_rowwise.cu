@@ -15,7 +15,7 @@
 // Bytes an element: 2 or 4 read, 1.03 written. Bound by memory: of contiguous tensors a warp reads 2 KB, a thread block 16
 // KB. Codes leave as 128 contiguous bytes, and swizzled scales as whole sectors, padding included.
 #include "cuda/implementations.h"
-#include "cuda/launch.h"
+#include "cuda/kernel_lists.h"
 #include "cuda/memory/dependent_launch.cuh"
 #include "cuda/memory/row_indices.cuh"
 #include "cuda/quantize/amax.h"
@@ -98,20 +98,12 @@ Reason declines_fp4(const QuantizeProblem& problem) {
     return "";
 }
 
-// Names what a kernel for FP4 is compiled for.
-struct Fp4Key {
-    int32_t block;
-    bool flat;
-    bool operator==(const Fp4Key&) const = default;
-};
-
-template <int block, bool flat>
-constexpr KernelEntry<Fp4Key, rowwise_fp4::Arguments> fp4_entry() {
-    return {{block, flat}, rowwise_fp4::quantize_rowwise_fp4_kernel<block, flat>, rowwise_fp4::kThreads, 0};
-}
-
-constexpr KernelEntry<Fp4Key, rowwise_fp4::Arguments> fp4_kernels[] = {
-    fp4_entry<kMxBlock, true>(), fp4_entry<kMxBlock, false>(), fp4_entry<kNvBlock, true>(), fp4_entry<kNvBlock, false>()};
+// By the block, and by whether is_flat.
+constexpr auto fp4_kernels = kernels_of(
+    [](auto block, auto flat) {
+        return kernel(rowwise_fp4::quantize_rowwise_fp4_kernel<block.value, flat.value>, rowwise_fp4::kThreads);
+    },
+    Values<int32_t(kMxBlock), int32_t(kNvBlock)>{}, Values<true, false>{});
 
 // Returns whether the tensor and its compact scales are one contiguous row under one amax.
 bool is_flat(const QuantizeProblem& problem) {
@@ -210,52 +202,18 @@ bool reads_by_index(const QuantizeProblem& problem) {
     return problem.format->bits == 8 && problem.source.plain.format == MXQ_FORMAT_BF16 && is_all_wide(problem);
 }
 
-// Names what a kernel is compiled for.
-struct Key {
-    int32_t plain;
-    Element element;
-    int32_t block;
-    bool by_index;
-    bool operator==(const Key&) const = default;
+// The last two values: the block, and whether rows are read by index.
+constexpr auto kernel_for = []<class T, class E>(T, E, auto block, auto by_index) {
+    return kernel(quantize_rowwise_kernel<T, E, block.value, by_index.value>, kSegmentThreads);
 };
-
-template <class T, class E, int block, bool by_index = false>
-constexpr KernelEntry<Key, Arguments> entry(int32_t plain, Element element) {
-    return {{plain, element, block, by_index}, quantize_rowwise_kernel<T, E, block, by_index>, kSegmentThreads, 0};
-}
-
-constexpr KernelEntry<Key, Arguments> kernels[] = {
-    entry<float, E4M3, 32>(MXQ_FORMAT_F32, Element::E4M3),
-    entry<float, E5M2, 32>(MXQ_FORMAT_F32, Element::E5M2),
-    entry<F16, E4M3, 32>(MXQ_FORMAT_F16, Element::E4M3),
-    entry<F16, E5M2, 32>(MXQ_FORMAT_F16, Element::E5M2),
-    entry<Bf16, E4M3, 32>(MXQ_FORMAT_BF16, Element::E4M3),
-    entry<Bf16, E5M2, 32>(MXQ_FORMAT_BF16, Element::E5M2),
-    entry<Bf16, E4M3, 128>(MXQ_FORMAT_BF16, Element::E4M3),
-    entry<Bf16, E5M2, 128>(MXQ_FORMAT_BF16, Element::E5M2),
-    entry<Bf16, E4M3, 32, true>(MXQ_FORMAT_BF16, Element::E4M3),  //
-    entry<Bf16, E5M2, 32, true>(MXQ_FORMAT_BF16, Element::E5M2),
-    entry<Bf16, E4M3, 128, true>(MXQ_FORMAT_BF16, Element::E4M3),
-    entry<Bf16, E5M2, 128, true>(MXQ_FORMAT_BF16, Element::E5M2),
-};
-
-struct GroupKey {
-    Element element;
-    int32_t block;
-    bool by_index;
-    bool operator==(const GroupKey&) const = default;
-};
-
-template <class E, int block, bool by_index>
-constexpr KernelEntry<GroupKey, GroupArguments> group_entry(Element element) {
-    return {{element, block, by_index}, quantize_rowwise_groups_kernel<E, block, by_index>, kSegmentThreads, 0};
-}
-
-constexpr KernelEntry<GroupKey, GroupArguments> group_kernels[] = {
-    group_entry<E4M3, 32, false>(Element::E4M3),  group_entry<E5M2, 32, false>(Element::E5M2),
-    group_entry<E4M3, 32, true>(Element::E4M3),   group_entry<E5M2, 32, true>(Element::E5M2),
-    group_entry<E4M3, 128, false>(Element::E4M3), group_entry<E5M2, 128, false>(Element::E5M2),
-    group_entry<E4M3, 128, true>(Element::E4M3),  group_entry<E5M2, 128, true>(Element::E5M2)};
+constexpr auto kernels =
+    join(kernels_of(kernel_for, Types<float, F16>{}, ElementsOf8Bits{}, Values<32>{}, Values<false>{}),
+         kernels_of(kernel_for, Types<Bf16>{}, ElementsOf8Bits{}, Values<32, 128>{}, Values<false, true>{}));
+constexpr auto group_kernels = kernels_of(
+    []<class E>(E, auto block, auto by_index) {
+        return kernel(quantize_rowwise_groups_kernel<E, block.value, by_index.value>, kSegmentThreads);
+    },
+    ElementsOf8Bits{}, Values<32, 128>{}, Values<false, true>{});
 
 // Returns how the matrix is divided among warps. Rows by index are not contiguous.
 Segments divide_rows(const QuantizeProblem& problem, ScaleLayout& layout, int parallel) {
@@ -273,26 +231,26 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
     ScaleLayout layout = out.layout;
     const Segments segments = divide_rows(problem, layout, count / 4);
     const Arguments a{rowwise_codes(problem, segments, layout), in.data, in.row_stride, problem.by_index};
-    const Key key{in.format, problem.format->element, problem.tile.length, problem.by_index.set};
+    const Element element = problem.format->element;
+    const int32_t block = problem.tile.length;
+    const bool by_index = problem.by_index.set;
     const Start start = first_start(context, call);
     if (!problem.grouped.set())
-        return launch(context, kernels, key, "quantize_rowwise", segments.grid(), call.stream, a, start);
+        return launch(context, kernels, {in.format, element, block, by_index}, "quantize_rowwise", segments.grid(), call.stream,
+                      a, start);
     const int64_t across = segments.across();
     if (across == 0 || problem.grouped.groups.count == 0) return;
     const GroupedRowMap rows(problem.grouped, in, out, segments.tile_rows(), across);
-    launch(context, group_kernels, {key.element, key.block, key.by_index}, "quantize_rowwise",
+    launch(context, group_kernels, {element, block, by_index}, "quantize_rowwise",
            grid_of_rows(across, rows.down()), call.stream, GroupArguments{a, rows, out}, start);
-}
-
-void load(const Context&) {
-    load_kernels(kernels);
-    load_kernels(group_kernels);
-    load_kernels(fp4_kernels);
 }
 
 }  // namespace
 
-const QuantizeImplementation quantize_rowwise = {
-    .name = "quantize_rowwise", .declines = declines, .run = run, .load = load, .reads_by_index = reads_by_index};
+const QuantizeImplementation quantize_rowwise = {.name = "quantize_rowwise",
+                                                 .declines = declines,
+                                                 .run = run,
+                                                 .load = load_all<kernels, group_kernels, fp4_kernels>,
+                                                 .reads_by_index = reads_by_index};
 
 }  // namespace mxq::cuda

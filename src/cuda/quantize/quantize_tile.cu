@@ -17,7 +17,7 @@
 // Bytes an element: 2 or 4 read, 0.53 to 1.03 written for each part. Bound by memory: four thread blocks an SM at different
 // steps, with 16 loads in flight a thread, need neither TMA nor a second stage.
 #include "cuda/device.h"
-#include "cuda/launch.h"
+#include "cuda/kernel_lists.h"
 #include "cuda/implementations.h"
 #include "cuda/quantize/quantize_tile.cuh"
 #include "cuda/quantize/quantize_tile.h"
@@ -42,26 +42,13 @@ __global__ void __launch_bounds__(Patch<typename Source::Element>::threads, kSmB
                          [&](const CodeTile& to) { store_lines<E, T>(shared.codes, to, a.access[1]); });
 }
 
-// Names what a kernel is compiled for. quantize_fp4_pairs takes BF16 to 4 bits; with ROW scales BF16 is read as fp32.
-struct Key {
-    bool bf16;
-    Element element;
-    bool operator==(const Key&) const = default;
+// The first value: elements are held as BF16. quantize_fp4_pairs takes BF16 to 4 bits; with ROW scales BF16 is read as fp32.
+constexpr auto kernel_for = []<class E>(auto bf16, E) {
+    using Source = std::conditional_t<bf16.value, Bf16Source, FloatSource>;
+    return kernel(quantize_tile_kernel<Source, E>, Patch<typename Source::Element>::threads);
 };
-
-template <class Source, class E>
-constexpr KernelEntry<Key, TileArguments> entry(Element element) {
-    using T = typename Source::Element;
-    return {{std::is_same_v<T, Bf16>, element}, quantize_tile_kernel<Source, E>, Patch<T>::threads, 0};
-}
-
-constexpr KernelEntry<Key, TileArguments> kernels[] = {
-    entry<Bf16Source, E4M3>(Element::E4M3),  entry<Bf16Source, E5M2>(Element::E5M2),
-    entry<Bf16Source, E2M3>(Element::E2M3),  entry<Bf16Source, E3M2>(Element::E3M2),
-    entry<FloatSource, E4M3>(Element::E4M3), entry<FloatSource, E5M2>(Element::E5M2),
-    entry<FloatSource, E2M3>(Element::E2M3), entry<FloatSource, E3M2>(Element::E3M2),
-    entry<FloatSource, E2M1>(Element::E2M1),
-};
+constexpr auto kernels = join(kernels_of(kernel_for, Values<true>{}, Types<E4M3, E5M2, E2M3, E3M2>{}),
+                              kernels_of(kernel_for, Values<false>{}, AllElements{}));
 
 Reason declines(const Context& context, const QuantizeProblem& problem) {
     if (Reason reason = declines_tile_options(problem); !reason.empty()) return reason;
@@ -75,8 +62,6 @@ Reason declines(const Context& context, const QuantizeProblem& problem) {
 void run(const Context& context, const QuantizeProblem& problem, const Launch& call) {
     launch_quantize_tile(context, problem, call, "quantize_tile");
 }
-
-void load(const Context&) { load_kernels(kernels); }
 
 }  // namespace
 
@@ -100,6 +85,6 @@ uint64_t tile_workspace_bytes(const Context&, const QuantizeProblem& problem) {
     return AmaxBuffers(problem, nullptr).workspace_bytes;
 }
 
-const QuantizeImplementation quantize_tile = {"quantize_tile", declines, tile_workspace_bytes, run, load};
+const QuantizeImplementation quantize_tile = {"quantize_tile", declines, tile_workspace_bytes, run, load_all<kernels>};
 
 }  // namespace mxq::cuda

@@ -24,7 +24,7 @@
 #include "cuda/memory/elements.cuh"
 #include "cuda/memory/grid.cuh"
 #include "cuda/memory/magnitudes.cuh"
-#include "cuda/launch.h"
+#include "cuda/kernel_lists.h"
 #include "cuda/rebase/chunks.cuh"
 #include "cuda/rebase/rebase.h"
 #include "cuda/tile/location.cuh"
@@ -258,37 +258,11 @@ Arguments arguments_of(const RebaseCall& call) {
     return args;
 }
 
-// Names what a kernel is compiled for.
-struct Key {
-    Element element;
-    Grouping grouping;
-    bool wide;  // rows are read by 16 codes
-    bool operator==(const Key&) const = default;
-};
-
-template <class E, Grouping grouping, bool wide>
-constexpr KernelEntry<Key, Arguments> entry(Element element) {
-    return {{element, grouping, wide}, rebase_kernel<E, wide, grouping>, kRebaseThreads, 0};
-}
-
-constexpr KernelEntry<Key, Arguments> kernels[] = {
-    entry<E4M3, Grouping::None, true>(Element::E4M3), entry<E4M3, Grouping::None, false>(Element::E4M3),
-    entry<E4M3, Grouping::Rows, true>(Element::E4M3), entry<E4M3, Grouping::Rows, false>(Element::E4M3),
-    entry<E4M3, Grouping::Contraction, true>(Element::E4M3), entry<E4M3, Grouping::Contraction, false>(Element::E4M3),
-    entry<E5M2, Grouping::None, true>(Element::E5M2), entry<E5M2, Grouping::None, false>(Element::E5M2),
-    entry<E5M2, Grouping::Rows, true>(Element::E5M2), entry<E5M2, Grouping::Rows, false>(Element::E5M2),
-    entry<E5M2, Grouping::Contraction, true>(Element::E5M2), entry<E5M2, Grouping::Contraction, false>(Element::E5M2),
-    entry<E2M3, Grouping::None, true>(Element::E2M3), entry<E2M3, Grouping::None, false>(Element::E2M3),
-    entry<E2M3, Grouping::Rows, true>(Element::E2M3), entry<E2M3, Grouping::Rows, false>(Element::E2M3),
-    entry<E2M3, Grouping::Contraction, true>(Element::E2M3), entry<E2M3, Grouping::Contraction, false>(Element::E2M3),
-    entry<E3M2, Grouping::None, true>(Element::E3M2), entry<E3M2, Grouping::None, false>(Element::E3M2),
-    entry<E3M2, Grouping::Rows, true>(Element::E3M2), entry<E3M2, Grouping::Rows, false>(Element::E3M2),
-    entry<E3M2, Grouping::Contraction, true>(Element::E3M2), entry<E3M2, Grouping::Contraction, false>(Element::E3M2),
-    entry<E2M1, Grouping::None, true>(Element::E2M1), entry<E2M1, Grouping::None, false>(Element::E2M1),
-    entry<E2M1, Grouping::Rows, true>(Element::E2M1), entry<E2M1, Grouping::Rows, false>(Element::E2M1),
-    entry<E2M1, Grouping::Contraction, true>(Element::E2M1), entry<E2M1, Grouping::Contraction, false>(Element::E2M1),
-};
-static_assert(sizeof kernels / sizeof kernels[0] == 6 * kElementCount);
+// The last value: rows are read by 16 codes.
+constexpr auto kernels = kernels_of(
+    []<class E>(E, auto grouping, auto wide) { return kernel(rebase_kernel<E, wide.value, grouping.value>, kRebaseThreads); },
+    AllElements{}, Values<Grouping::None, Grouping::Rows, Grouping::Contraction>{}, Values<true, false>{});
+static_assert(kernels.size() == 6 * kElementCount);
 
 }  // namespace
 
@@ -298,8 +272,7 @@ void rebase(const Context& context, const RebaseCall& call, void* stream) {
     if (args.across * rows == 0) return;
     const bool by_codes = call.grouping == Grouping::Contraction;  // consecutive blocks advance along the codes
     const dim3 grid = by_codes ? grid_of_rows(rows, args.across) : grid_of_rows(args.across, rows);
-    const Key key{call.from.element, call.grouping, is_wide_source(call.from)};
-    launch(context, kernels, key, "rebase", grid, stream, args);
+    launch(context, kernels, {call.from.element, call.grouping, is_wide_source(call.from)}, "rebase", grid, stream, args);
 }
 
 void load_rebase() { load_kernels(kernels); }

@@ -4,7 +4,7 @@
 // in shared memory, then one atomic a row, a column or a tile.
 //
 // Bytes an element: 0.53 to 1.03 read. Bound by memory for the source's part, by instructions for the other.
-#include "cuda/launch.h"
+#include "cuda/kernel_lists.h"
 #include "cuda/memory/dependent_launch.cuh"
 #include "cuda/requantize/amax_codes.h"
 #include "cuda/tile/code_patch.cuh"
@@ -78,10 +78,8 @@ __global__ void __launch_bounds__(CodePatch::threads, 5) amax_codes_kernel(const
 }
 
 // The kernels by the element of the source.
-constexpr KernelEntry<Element, Arguments> kernels[] = {
-    {Element::E4M3, amax_codes_kernel<SourceCodes<E4M3>>, CodePatch::threads, 0},
-    {Element::E2M1, amax_codes_kernel<SourceCodes<E2M1>>, CodePatch::threads, 0},
-};
+constexpr auto kernels = kernels_of(
+    []<class E>(E) { return kernel(amax_codes_kernel<SourceCodes<E>>, CodePatch::threads); }, Types<E4M3, E2M1>{});
 
 }  // namespace
 

@@ -10,7 +10,7 @@
 //
 // Bytes an element: 0.53 to 1.03 read once, as much written for each part. Bound by instructions.
 #include "cuda/implementations.h"
-#include "cuda/launch.h"
+#include "cuda/kernel_lists.h"
 #include "cuda/quantize/quantize_tile.cuh"
 #include "cuda/quantize/quantize_tile.h"
 #include "cuda/tile/code_patch.cuh"
@@ -108,23 +108,10 @@ __global__ void __launch_bounds__(CodePatch::threads, kCodeBlocks)
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
 
-// Names what a kernel is compiled for.
-struct Key {
-    Element from, to;
-    bool operator==(const Key&) const = default;
-};
-
-template <class From, class To>
-constexpr KernelEntry<Key, TileArguments> entry(Element from, Element to) {
-    return {{from, to}, requantize_codes_kernel<SourceCodes<From>, To>, CodePatch::threads, 0};
-}
-
-constexpr KernelEntry<Key, TileArguments> kernels[] = {
-    entry<E4M3, E4M3>(Element::E4M3, Element::E4M3),
-    entry<E4M3, E2M1>(Element::E4M3, Element::E2M1),
-    entry<E2M1, E4M3>(Element::E2M1, Element::E4M3),
-    entry<E2M1, E2M1>(Element::E2M1, Element::E2M1),
-};
+using CodesOfKernels = Types<E4M3, E2M1>;
+constexpr auto kernels = kernels_of(
+    []<class From, class To>(From, To) { return kernel(requantize_codes_kernel<SourceCodes<From>, To>, CodePatch::threads); },
+    CodesOfKernels{}, CodesOfKernels{});
 
 Reason declines(const Context& context, const QuantizeProblem& problem) {
     if (Reason reason = declines_tile_options(problem); !reason.empty()) return reason;
@@ -140,14 +127,13 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
     const int same = problem.source.quantized.columnwise ? 1 : 0;
     a.direct_rows = (same ? problem.has_columnwise : problem.has_rowwise) && a.access[same].bytes >= 8;
     const Start start = prepare_amax(context, problem, a.rule, amax, call);
-    const Key key{problem.source.quantized.element, problem.format->element};
-    if (has_tile_work(a)) launch(context, kernels, key, "requantize_codes", a.tiles.grid(), call.stream, a, start);
+    if (has_tile_work(a))
+        launch(context, kernels, {problem.source.quantized.element, problem.format->element}, "requantize_codes", a.tiles.grid(),
+               call.stream, a, start);
 }
-
-void load(const Context&) { load_kernels(kernels); }
 
 }  // namespace
 
-const QuantizeImplementation requantize_codes = {"requantize_codes", declines, tile_workspace_bytes, run, load};
+const QuantizeImplementation requantize_codes = {"requantize_codes", declines, tile_workspace_bytes, run, load_all<kernels>};
 
 }  // namespace mxq::cuda

@@ -9,7 +9,7 @@
 // "Rows" are the K-major rows of the source: rows of a rowwise part, columns of a columnwise one.
 // Bytes an element: 1.03 read once, 1.03 written. Bound by instructions, about 11 an element.
 #include "cuda/implementations.h"
-#include "cuda/launch.h"
+#include "cuda/kernel_lists.h"
 #include "cuda/quantize/quantize_tile.h"
 #include "cuda/requantize/transposed_codes.cuh"
 #include "cuda/tile/codes.cuh"
@@ -42,23 +42,9 @@ __global__ void __launch_bounds__(kTransposeThreads, kTransposeBlocks)
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
 
-// Names what a kernel is compiled for.
-struct Key {
-    Element from, to;
-    bool operator==(const Key&) const = default;
-};
-
-template <class From, class To>
-constexpr KernelEntry<Key, TransposeArguments> entry(Element from, Element to) {
-    return {{from, to}, requantize_transpose_kernel<From, To>, kTransposeThreads, 0};
-}
-
-constexpr KernelEntry<Key, TransposeArguments> kernels[] = {
-    entry<E4M3, E4M3>(Element::E4M3, Element::E4M3),
-    entry<E4M3, E5M2>(Element::E4M3, Element::E5M2),
-    entry<E5M2, E4M3>(Element::E5M2, Element::E4M3),
-    entry<E5M2, E5M2>(Element::E5M2, Element::E5M2),
-};
+constexpr auto kernels = kernels_of(
+    []<class From, class To>(From, To) { return kernel(requantize_transpose_kernel<From, To>, kTransposeThreads); },
+    ElementsOf8Bits{}, ElementsOf8Bits{});
 
 // Returns whether all K-major rows of a part are whole aligned 16-byte vectors.
 bool has_aligned_rows(const QuantizedPart& part, bool grouped) {
@@ -90,10 +76,8 @@ void run(const Context& context, const QuantizeProblem& p, const Launch& call) {
            a);
 }
 
-void load(const Context&) { load_kernels(kernels); }
-
 }  // namespace
 
-const QuantizeImplementation requantize_transpose = {"requantize_transpose", declines, nullptr, run, load};
+const QuantizeImplementation requantize_transpose = {"requantize_transpose", declines, nullptr, run, load_all<kernels>};
 
 }  // namespace mxq::cuda
