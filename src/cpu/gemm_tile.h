@@ -6,9 +6,9 @@
 //     factors       sixteen for each section of a unit of each row of B
 //     sums          sixteen lanes for each row of A and of B
 //
-// Sums of a section's products begin at zero, are multiplied by its factors and added to the lanes, which are in L1. Without
-// sections products are added to lanes in registers. AVX-512 loads ten vectors for 24 multiply-adds, others seven for
-// twelve.
+// Sums of a section's products begin at zero, are multiplied by its factors and added to the lanes. These are in L1, or in
+// registers where the processor has dot products. Without sections products are added to lanes in registers. AVX-512 loads ten
+// vectors for 24 multiply-adds, others seven for twelve.
 #pragma once
 #include <utility>
 
@@ -18,12 +18,14 @@
 namespace mxq::cpu {
 namespace {
 
-// Rows of A and of B of a register tile.
+// Rows of A and of B of a register tile. AVX-512 has registers for 24 sums of sections, or for 12 and the lanes that they are
+// added to. Dot products are faster than loads and stores of lanes: MXFP4, 256 rows, Zen 4, 2026-11-30, 122 -> 161 GFLOP/s.
 #if defined(__AVX512F__)
-constexpr int64_t kTileRows = 6, kTileColumns = 4;
+constexpr int64_t kTileRows = kHasDots ? 4 : 6, kTileColumns = kHasDots ? 3 : 4;
 #else
 constexpr int64_t kTileRows = 4, kTileColumns = 3;
 #endif
+constexpr bool kHoldsLanes = kHasDots;
 static_assert(kGroupRows % kTileRows == 0 && kPanelColumns % kTileColumns == 0);
 
 // How the products of a tile are made.
@@ -58,7 +60,10 @@ MXQ_HD void multiply_section(const float* a, const float* b, Lanes (&sums)[rows]
     for (int v = 0; v < count; v++) {
         Lanes held[kTileColumns];
 #pragma GCC unroll 8
-        for (int c = 0; c < kTileColumns; c++) held[c] = load_lanes(b + (c * vectors + v) * kLanes);
+        for (int c = 0; c < kTileColumns; c++) {
+            held[c] = load_lanes(b + (c * vectors + v) * kLanes);
+            if constexpr (kHoldsLanes) held[c] = in_register(held[c]);
+        }
 #pragma GCC unroll 8
         for (int r = 0; r < rows; r++) {
             Lanes row = load_lanes(a + (r * vectors + v) * kLanes);
@@ -90,7 +95,7 @@ MXQ_HD void for_sums(const Use& use) {
 template <Method method, int rows>
 void multiply_tile(const float* a, const float* b, const float* factors, int64_t units, float* lanes) {
     constexpr int unit = kVectorsOfUnit<method> * int(kLanes), sections = method.sections;
-    constexpr bool holds = sections == 0;
+    constexpr bool holds = sections == 0 || kHoldsLanes;
     for (int64_t part = 0; part < kParts; part++, a += kWidth, b += kWidth, factors += kWidth, lanes += kWidth) {
         Lanes sums[rows][kTileColumns];
         if constexpr (holds)
@@ -101,15 +106,18 @@ void multiply_tile(const float* a, const float* b, const float* factors, int64_t
         float* stored = lanes;
         for (int64_t u = 0; u < units; u++, of_a += rows * unit, of_b += kTileColumns * unit) {
             if constexpr (sections == 0) multiply_section<method>(of_a, of_b, sums);
-#pragma GCC unroll 2
+#pragma GCC unroll 1
             for (int s = 0; s < sections; s++, of_section += kTileColumns * kLanes) {
                 Lanes runs[rows][kTileColumns];
                 for_sums<rows>([&](int r, int c, int64_t) __attribute__((always_inline)) { runs[r][c] = no_lanes(); });
-                reload(stored);
+                if constexpr (!holds) reload(stored);
                 multiply_section<method>(of_a + s * unit / sections, of_b + s * unit / sections, runs);
                 for_sums<rows>([&](int r, int c, int64_t at) __attribute__((always_inline)) {
-                    const Lanes lanes_before = load_lanes(stored + at);
-                    store_lanes(add_section<method>(runs[r][c], of_section + c * kLanes, lanes_before), stored + at);
+                    const float* const factor = of_section + c * kLanes;
+                    if constexpr (holds)
+                        sums[r][c] = add_section<method>(runs[r][c], factor, sums[r][c]);
+                    else
+                        store_lanes(add_section<method>(runs[r][c], factor, load_lanes(stored + at)), stored + at);
                 });
             }
         }
@@ -123,16 +131,19 @@ void multiply_tile(const float* a, const float* b, const float* factors, int64_t
 // Sets the sums of all lanes of each row of B, as sum_of_lanes() adds them.
 MXQ_HD void sum_lanes(const float* lanes, float (&sums)[kTileColumns]) {
 #if defined(__AVX512F__)
+    const auto row = [&](int c) { return c < kTileColumns ? load_lanes(lanes + c * kLanes).all : _mm512_setzero_ps(); };
     __m512 two[2];
     for (int i = 0; i < 2; i++) {
-        const __m512 a = load_lanes(lanes + 2 * i * kLanes).all, b = load_lanes(lanes + (2 * i + 1) * kLanes).all;
+        const __m512 a = row(2 * i), b = row(2 * i + 1);
         two[i] = _mm512_add_ps(_mm512_maskz_shuffle_f32x4(kAll, a, b, 0x44), _mm512_maskz_shuffle_f32x4(kAll, a, b, 0xEE));
     }
     __m512 four = _mm512_add_ps(_mm512_maskz_shuffle_f32x4(kAll, two[0], two[1], 0x88),
                                 _mm512_maskz_shuffle_f32x4(kAll, two[0], two[1], 0xDD));
     four = _mm512_add_ps(four, _mm512_maskz_permute_ps(kAll, four, 0x4E));
     four = _mm512_add_ps(four, _mm512_maskz_permute_ps(kAll, four, 0xB1));
-    store_four(__builtin_shufflevector(four, four, 0, 4, 8, 12), sums);
+    float all[4];
+    store_four(__builtin_shufflevector(four, four, 0, 4, 8, 12), all);
+    for (int c = 0; c < kTileColumns; c++) sums[c] = all[c];
 #else
     for (int64_t c = 0; c < kTileColumns; c++, lanes += kLanes) {
         Lanes parts[kParts];
