@@ -7,8 +7,8 @@
 //     sums          sixteen lanes for each row of A and of B
 //
 // Sums of a section's products begin at zero, are multiplied by its factors and added to the lanes. These are in L1, or in
-// registers where the processor has dot products. Without sections products are added to lanes in registers. AVX-512 loads ten
-// vectors for 24 multiply-adds, others seven for twelve.
+// registers where the processor has dot products. Without sections products are added to lanes in registers. AVX-512 loads
+// ten vectors for 24 multiply-adds, others seven for twelve.
 #pragma once
 #include <utility>
 
@@ -18,8 +18,9 @@
 namespace mxq::cpu {
 namespace {
 
-// Rows of A and of B of a register tile. AVX-512 has registers for 24 sums of sections, or for 12 and the lanes that they are
-// added to. Dot products are faster than loads and stores of lanes: MXFP4, 256 rows, Zen 4, 2026-11-30, 122 -> 161 GFLOP/s.
+// Rows of A and of B of a register tile. AVX-512 has registers for 24 sums of sections, or for 12 and the lanes that they
+// are added to. Dot products are faster than loads and stores of lanes. GFLOP/s with them, MXFP4, 256 rows, Zen 4, 2026-11-30:
+// 122 in L1, 161 in registers.
 #if defined(__AVX512F__)
 constexpr int64_t kTileRows = kHasDots ? 4 : 6, kTileColumns = kHasDots ? 3 : 4;
 #else

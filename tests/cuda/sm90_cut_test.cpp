@@ -1,4 +1,4 @@
-// How wgmma_bf16_sm90 and weights_sm90 cut products on an H200's 132 multiprocessors and on fewer; no GPU is needed.
+// How wgmma_bf16_sm90 and weights_sm90 cut products on the 132 SMs of an H200 and on fewer; no GPU is needed.
 #include "../catch.h"
 #include "cuda/sm90/bf16_cut.h"
 #include "cuda/sm90/weights_cut.h"

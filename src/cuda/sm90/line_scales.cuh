@@ -14,7 +14,7 @@ constexpr int kScaledCodes = 128, kScaledLines = bf16::kTileLines;  // of a step
 
 // Words of a line's scales in a step.
 template <Weights kind, int codes = kScaledCodes>
-constexpr int kScaleWords = codes / kScaledCodes * (kind == Weights::Nvfp4 ? 2 : 1);
+constexpr int kScaleWords = codes / kScaledCodes*(kind == Weights::Nvfp4 ? 2 : 1);
 
 // Holds the scales of a step, and a word more of each line, see copy_shifted_scales.
 template <Weights kind, int codes = kScaledCodes>
@@ -46,8 +46,8 @@ __device__ __forceinline__ void copy_scales(const GemmProblem& p, const ScalePla
     }
 }
 
-// Copies the words of a step's unaligned scales: one more than aligned ones take. With `last`, the last step leaves out a word that
-// has none of its scales. The reader shifts the scales.
+// Copies the words of a step's unaligned scales: one more than aligned ones take. With `last`, the last step leaves out a
+// word that has none of its scales. The reader shifts the scales.
 template <Weights kind, bool last, int codes = kScaledCodes, int halves>
 __device__ __forceinline__ void copy_shifted_scales(const GemmProblem& p, const ScalePlaces<halves>& places, int32_t step,
                                                     ScalesOfLines<kind, codes>* to) {
@@ -105,9 +105,9 @@ __device__ __forceinline__ LastScales last_scales(const GemmProblem& p, const bf
     return {of_line + scale_in_line(p.b.layout, code) - before, before + left};
 }
 
-// Copies the scales of the last step of a tile, of which some blocks may not exist, and waits for them. Theirs become those of
-// finite numbers, since the codes there are zeros; or with `repeats` the last that exists. Computes each address anew, since
-// registers are short.
+// Copies the scales of the last step of a tile, of which some blocks may not exist, and waits for them. Theirs become those
+// of finite numbers, since the codes there are zeros; or with `repeats` the last that exists. Computes each address anew,
+// since registers are short.
 template <Weights kind, int halves, int codes = kScaledCodes, bool repeats = false>
 __device__ __forceinline__ void copy_last_scales(const GemmProblem& p, const bf16::Tile& tile, bool shifted, int32_t step,
                                                  ScalesOfLines<kind, codes>* to) {
@@ -198,8 +198,8 @@ struct StepScales {
 
 // ---- On the host ---------------------------------------------------------------------------------------------------------
 
-// Returns why scales cannot be copied by 4-byte words. Compact scales of a line may be unaligned, but no word may reach past the
-// tensor's memory. Offsets of scales in a matrix have 32 bits.
+// Returns why scales cannot be copied by 4-byte words. Compact scales of a line may be unaligned, but no word may reach past
+// the tensor's memory. Offsets of scales in a matrix have 32 bits.
 inline Reason needs_words_of_scales(const GemmOperand& b) {
     if (!is_block_scaled(b)) return {};
     const int64_t last_row = (b.lines - 1) / b.layout.tile_rows;

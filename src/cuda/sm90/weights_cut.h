@@ -18,7 +18,7 @@
 namespace mxq::cuda::sm90::weights {
 
 constexpr int32_t kFewestTokens = 16, kLeastTokens = 32, kSomeTokens = 64, kMostTokens = 128;  // of a tile
-constexpr int32_t kMostSharing = 8;                                        // CTAs, as many as any Hopper takes in a cluster
+constexpr int32_t kMostSharing = 8;  // CTAs, as many as any Hopper takes in a cluster
 constexpr int64_t kLeastBlocks = 2;  // of 128 codes of a CTA, where some share a tile's
 
 // Returns how many CTAs with such tiles, of so many times 128 lines, run on an SM.

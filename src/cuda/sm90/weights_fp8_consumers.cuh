@@ -64,7 +64,8 @@ struct Fp8Consumer {
         return uint32_t(__cvta_generic_to_shared(shared.stages[stage].codes[0])) + place;
     }
     // Loads the scales of a box of the thread's lines, 2^6 larger, and marks those that are far from 1.
-    __device__ __forceinline__ void load_scales(uint32_t stage, int box, uint32_t line, uint32_t shifts, uint32_t (&scales)[2]) {
+    __device__ __forceinline__ void load_scales(uint32_t stage, int box, uint32_t line, uint32_t shifts,
+                                                uint32_t (&scales)[2]) {
         const uint32_t* const from = &shared.scales[stage][0][box][line];
 #pragma unroll
         for (int l = 0; l < 2; l++) {
@@ -94,8 +95,8 @@ struct Fp8Consumer {
     }
     // Adds the sums of a turn, under their scales, to the totals, or to those of its box.
     template <int columns>
-    __device__ __forceinline__ void promote(float (&parts)[kTurnProducts][columns / 2], float (&of_box)[columns / 2], int turn,
-                                            const uint32_t (&scales)[2], const float* of_tokens) {
+    __device__ __forceinline__ void promote(float (&parts)[kTurnProducts][columns / 2], float (&of_box)[columns / 2],
+                                            int turn, const uint32_t (&scales)[2], const float* of_tokens) {
         hold_accumulators(parts[0]), hold_accumulators(parts[1]);
         float of_lines[2][kTurnProducts];
 #pragma unroll
@@ -165,7 +166,8 @@ struct Fp8Consumer {
             if (elect_lane()) arrive(shared.free[stage]);
         };
 #pragma unroll 1
-        for (int32_t left = blocks_of_cta<Block::kBlock>(args).count; left > kPeeled; left--) multiply_step(kPeeled == 1 || left > 1);
+        for (int32_t left = blocks_of_cta<Block::kBlock>(args).count; left > kPeeled; left--)
+            multiply_step(kPeeled == 1 || left > 1);
         if (kPeeled == 1) multiply_step(false);
         ring.bits = next + 8 * parity;
     }

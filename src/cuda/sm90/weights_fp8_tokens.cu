@@ -96,7 +96,8 @@ int64_t code_bytes(const GemmOperand& from) {
 
 Fp8Tokens fp8_tokens(const GemmOperand& from, void* to) {
     auto* const codes = static_cast<uint8_t*>(to);
-    return {codes, reinterpret_cast<float*>(codes + code_bytes(from)), from.lines, round_up(from.length, int64_t(kStepCodes))};
+    return {codes, reinterpret_cast<float*>(codes + code_bytes(from)), from.lines,
+            round_up(from.length, int64_t(kStepCodes))};
 }
 
 uint64_t fp8_token_bytes(const GemmOperand& from) {

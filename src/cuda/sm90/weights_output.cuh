@@ -22,7 +22,7 @@ __device__ __noinline__ void write_piece(const Arguments& args, const Tile& tile
 
 // Multiplies four sums, of two tokens and two lines, by the factors of these. Returns whether the factors are usual.
 __device__ __forceinline__ bool multiply_by_factors(const GemmProblem& p, const Tile& tile, int32_t line, int token,
-                                                        float (&values)[4]) {
+                                                    float (&values)[4]) {
     const TileOperand a = bf16::operand_of_tokens(p, tile), b = operand_of_matrix(p.b, tile.group);
     bool usual = true;
 #pragma unroll
@@ -46,8 +46,8 @@ __device__ __forceinline__ void store_four_elements(const GemmProblem& p, const 
             to[i % 2 * p.d.row_stride + i / 2 * 8] = from_float<T>(token + i % 2 < tile.rows ? values[i] : 0);
 }
 
-// Writes 16 lines by eight tokens, of which a lane has two of two lines, element by element. Returns whether it did: D is not
-// added to, and sums and factors are usual.
+// Writes 16 lines by eight tokens, of which a lane has two of two lines, element by element. Returns whether it did: D is
+// not added to, and sums and factors are usual.
 template <Weights kind, bool lifted>
 __device__ __forceinline__ bool write_eight_tokens(const Arguments& args, const Tile& tile, int32_t line, int first,
                                                    float4 sums) {
@@ -78,14 +78,15 @@ __device__ __forceinline__ bool write_eight_tokens(const Arguments& args, const 
 
 // Writes 16 lines of a tile of up to 16 tokens. Returns whether it did.
 template <Weights kind, bool lifted>
-__device__ __noinline__ bool write_few_tokens(const Arguments& args, const Tile& tile, int32_t line, float4 first, float4 second) {
+__device__ __noinline__ bool write_few_tokens(const Arguments& args, const Tile& tile, int32_t line, float4 first,
+                                              float4 second) {
     if (args.problem.beta != 0 || line + kWarpLines > args.problem.n) return false;
     return write_eight_tokens<kind, lifted>(args, tile, line, 0, first) &&
            (tile.padded <= 8 || write_eight_tokens<kind, lifted>(args, tile, line, 8, second));
 }
 
-// Writes 16 lines, from `line` on, of a tile that this CTA has alone; `few`: it has up to 16 tokens. Kernels with larger tiles do
-// without, since the code alone made them up to 4% slower.
+// Writes 16 lines, from `line` on, of a tile that this CTA has alone; `few`: it has up to 16 tokens. Kernels with larger
+// tiles do without, since the code alone made them up to 4% slower.
 template <Weights kind, int tokens, bool few, bool lifted = kind == Weights::Bits8>
 __device__ __forceinline__ void write_own_lines(const Arguments& args, const Tile& tile, int32_t line,
                                                 const float (&sums)[tokens / 2], uint32_t repair,

@@ -13,8 +13,9 @@
 
 namespace mxq::cuda::sm90::weights {
 
-// Holds the offsets of a thread's two lines in a stage, of each 128 lines: `codes` of their codes, `scales` of the words with the
-// scales of its quarter, `shifts` by which a line's scales are unaligned (in bits, 8 for either line), and `bytes` of the quarter.
+// Holds the offsets of a thread's two lines in a stage, of each 128 lines: `codes` of their codes, `scales` of the words
+// with the scales of its quarter, `shifts` by which a line's scales are unaligned (in bits, 8 for either line), and `bytes`
+// of the quarter.
 struct Place {
     uint32_t codes, scales, shifts, bytes;
 };
@@ -52,8 +53,8 @@ struct QuarterScales {
 
 template <Weights kind, int tokens, int halves>
 struct ScaledConsumer {
-    // Decodes one or two words of eight codes at a time. With two CTAs an SM, registers suffice for two words where the format is
-    // MXFP4 and a tile has 32 tokens.
+    // Decodes one or two words of eight codes at a time. With two CTAs an SM, registers suffice for two words where the
+    // format is MXFP4 and a tile has 32 tokens.
     static constexpr bool kShort =
         Shared<kind, tokens, halves>::kCtas == 2 && (kind == Weights::Nvfp4 || tokens == kSomeTokens);
     static constexpr int kTurnWords = kShort ? 1 : 2, kTurns = 4 / kTurnWords * halves;
@@ -166,8 +167,7 @@ struct ScaledConsumer {
             if (elect_lane()) arrive(shared.free[stage]);
         };
 #pragma unroll 1
-        for (int32_t left = blocks_of_cta<Block::kBlock>(args).count; left > 1; left--)
-            multiply_step(true);
+        for (int32_t left = blocks_of_cta<Block::kBlock>(args).count; left > 1; left--) multiply_step(true);
         multiply_step(false);
         ring.bits = next + 8 * parity;
 #pragma unroll
