@@ -19,5 +19,6 @@
 #   --build, --run    builds alone; runs what was built before
 #   --measure         runs what was built before without a mutant, so that parts that follow need not
 #   MXQ_BUILD_DIR=dir default: build/mutants
-#   MXQ_CMAKE_ARGS    more arguments for cmake, such as -DMXQ_CUDA_ARCHITECTURES=90a-real
+#   MXQ_CMAKE_ARGS    more arguments for cmake, such as -DMXQ_CUDA_ARCHITECTURES=90a-real. MXQ_QUICK_KERNELS stays OFF, since
+#                     what it compiles is not to be run
 exec python3 "$(dirname "$0")/mutants.py" "$@"
