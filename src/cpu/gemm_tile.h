@@ -107,7 +107,7 @@ void multiply_tile(const float* a, const float* b, const float* factors, int64_t
         float* stored = lanes;
         for (int64_t u = 0; u < units; u++, of_a += rows * unit, of_b += kTileColumns * unit) {
             if constexpr (sections == 0) multiply_section<method>(of_a, of_b, sums);
-#pragma GCC unroll 1
+#pragma GCC unroll(kHoldsLanes ? 1 : 2)
             for (int s = 0; s < sections; s++, of_section += kTileColumns * kLanes) {
                 Lanes runs[rows][kTileColumns];
                 for_sums<rows>([&](int r, int c, int64_t) __attribute__((always_inline)) { runs[r][c] = no_lanes(); });

@@ -57,7 +57,8 @@ int load_kernel(void (*kernel)(Parameters...), size_t shared_bytes = 0) {
     return load_kernel(reinterpret_cast<const void*>(kernel), shared_bytes);
 }
 
-// Has an SM keep all of its shared memory under a kernel that uses none. Else it changes for the next kernel, which waits for that.
+// Has an SM keep all of its shared memory under a kernel that uses none. Else it changes for the next kernel, which waits for
+// that.
 void prefer_shared_memory(const void* kernel);
 
 // A kernel in the one list of its file, from which it is both chosen by its key and loaded.

@@ -65,7 +65,7 @@ TEST_CASE("sm90 cut: the SM with most blocks decides how many CTAs share a tile 
     const struct {
         int64_t tiles, blocks;
         int32_t tokens, sharing;
-    } rows[] = {{64, 64, 16, 2},  {79, 96, 32, 3},  {32, 32, 64, 7},  {16, 56, 16, 8},   {132, 64, 16, 2},
+    } rows[] = {{64, 64, 16, 2},  {79, 96, 32, 3},  {32, 32, 64, 7},  {64, 64, 64, 2},  {16, 56, 16, 8},   {132, 64, 16, 2},
                 {264, 64, 64, 1}, {33, 32, 128, 3}, {64, 64, 128, 2}, {132, 64, 128, 1}};
     for (const auto& row : rows) {
         INFO(row.tiles << " tiles of " << row.blocks << " blocks, " << row.tokens << " tokens");

@@ -14,7 +14,7 @@ constexpr int kScaledCodes = 128, kScaledLines = bf16::kTileLines;  // of a step
 
 // Words of a line's scales in a step.
 template <Weights kind, int codes = kScaledCodes>
-constexpr int kScaleWords = codes / kScaledCodes*(kind == Weights::Nvfp4 ? 2 : 1);
+constexpr int kScaleWords = codes / kScaledCodes * (kind == Weights::Nvfp4 ? 2 : 1);
 
 // Holds the scales of a step, and a word more of each line, see copy_shifted_scales.
 template <Weights kind, int codes = kScaledCodes>

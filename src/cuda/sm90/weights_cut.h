@@ -57,7 +57,7 @@ constexpr int64_t cost_of(int64_t tiles, int64_t blocks, const Cut& cut, const R
     const int64_t at_once = clusters_at_once(room, cut.sharing), rounds = (tiles + at_once - 1) / at_once;
     const int64_t of_sm = (tiles * cut.sharing + room.multiprocessors - 1) / room.multiprocessors;  // CTAs or tiles
     const int64_t alone = cut.tokens == kMostTokens ? 1150 : cut.tokens == kSomeTokens ? 900 : 650;
-    const int64_t of_two = cut.tokens == kSomeTokens ? 1300 : 1000;
+    const int64_t of_two = cut.tokens == kSomeTokens ? 1350 : 1000;
     const int64_t of_block = room.ctas == room.multiprocessors ? alone * of_sm : of_sm == 1 ? alone : of_two * of_sm / 2;
     const int64_t end = (cut.tokens == kMostTokens ? 1600 : 1000) + (cut.sharing > 1 ? 1500 : 0);
     return (blocks + cut.sharing - 1) / cut.sharing * of_block + rounds * end;

@@ -67,12 +67,7 @@ __device__ __forceinline__ bool write_eight_tokens(const Arguments& args, const 
         if (!__all_sync(kAllLanes, usual)) return false;
     }
     if (!p.is_sum_alone()) bf16::add_bias(p, tile, line, values);
-    if (p.d.format == MXQ_FORMAT_F32)
-        store_four_elements<float>(p, tile, own_line, token, values);
-    else if (p.d.format == MXQ_FORMAT_F16)
-        store_four_elements<F16>(p, tile, own_line, token, values);
-    else
-        store_four_elements<Bf16>(p, tile, own_line, token, values);
+    with_plain(p.d.format, [&](auto type) { store_four_elements<decltype(type)>(p, tile, own_line, token, values); });
     return true;
 }
 

@@ -92,8 +92,7 @@ __device__ __forceinline__ void load_scales(const Arguments& args, Shared<Weight
         });
 }
 
-// Loads scales of blocks, one warp. Those of a line's last step come apart, where blocks or words
-// of it may not exist.
+// Loads scales of blocks, one warp. Those of a line's last step come apart, where blocks or words of it may not exist.
 template <class Block>
 __device__ __forceinline__ void load_block_scales(const Arguments& args, Block& shared) {
     constexpr Weights kind = Block::kKind;
