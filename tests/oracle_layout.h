@@ -59,11 +59,9 @@ struct Matrix {
 // ---- Formats ---------------------------------------------------------------------------------------------------------
 
 inline bool is_mx(int32_t format) { return !is_fp8(format) && format != MXQ_FORMAT_NVFP4; }
-inline int32_t default_scaling(int32_t format) {
-    return is_fp8(format) ? MXQ_SCALING_TENSOR : is_mx(format) ? MXQ_SCALING_1X32 : MXQ_SCALING_1X16;
-}
-inline int code_bits(int32_t format) { return element_type(format).width(); }
-inline int64_t row_bytes(int32_t format, int64_t cols) { return ceil_div(cols * code_bits(format), 8); }
+int32_t default_scaling(int32_t format);
+int code_bits(int32_t format);
+int64_t row_bytes(int32_t format, int64_t cols);
 inline int64_t scale_bytes(int32_t format) { return is_fp8(format) ? 4 : 1; }
 inline int64_t position_width(int32_t format) { return is_mx(format) ? 32 : 16; }  // codes under one swizzled scale byte
 
@@ -72,28 +70,14 @@ struct Tile {
 };
 inline constexpr int64_t whole = int64_t{1} << 40;
 
-inline Tile tile_of(int32_t scaling) {
-    switch (scaling) {
-        case MXQ_SCALING_1X32: return {1, 32};
-        case MXQ_SCALING_32X32: return {32, 32};
-        case MXQ_SCALING_1X128: return {1, 128};
-        case MXQ_SCALING_128X128: return {128, 128};
-        case MXQ_SCALING_1X16: return {1, 16};
-        case MXQ_SCALING_16X16: return {16, 16};
-        case MXQ_SCALING_ROW: return {1, whole};
-        case MXQ_SCALING_TENSOR: return {whole, whole};
-    }
-    throw std::logic_error("oracle: unknown scaling");
-}
+Tile tile_of(int32_t scaling);
 // Returns the tile that one stored compact scale covers: 16x16 scales are stored once for each row.
-inline Tile stored_tile(int32_t scaling) { return scaling == MXQ_SCALING_16X16 ? Tile{1, 16} : tile_of(scaling); }
+Tile stored_tile(int32_t scaling);
 
 struct Grid {
     int64_t rows, cols;
 };
-inline Grid grid_of(Tile tile, int64_t rows, int64_t cols) {
-    return {tile.height == whole ? 1 : ceil_div(rows, tile.height), tile.width == whole ? 1 : ceil_div(cols, tile.width)};
-}
+Grid grid_of(Tile tile, int64_t rows, int64_t cols);
 
 // ---- Codes and scales as bytes -----------------------------------------------------------------------------------------
 
@@ -148,41 +132,13 @@ struct Placement {
 };
 
 // Returns the kind, tile and stride of the scales of a single (rows, cols) matrix.
-inline Placement scale_placement(const Spec& spec, int64_t rows, int64_t cols, bool swizzled) {
-    Placement out;
-    out.tile = stored_tile(spec.scaling);
-    out.stride = grid_of(out.tile, rows, cols).cols;
-    bool fp8 = is_fp8(spec.format);
-    if (swizzled && !fp8) {
-        out.kind = Placement::Kind::swizzled;
-        out.tile = {1, position_width(spec.format)};
-        out.stride = ceil_div(cols, out.tile.width);
-    } else if (swizzled && spec.scaling == MXQ_SCALING_1X128) {
-        out.kind = Placement::Kind::outer_major;
-        out.stride = rows;
-    } else if (swizzled && spec.scaling == MXQ_SCALING_128X128) {
-        out.stride = 4 * ceil_div(out.stride, 4);
-    }
-    return out;
-}
+Placement scale_placement(const Spec& spec, int64_t rows, int64_t cols, bool swizzled);
 
 // Returns the number of scales of a single (rows, cols) matrix, padding included.
-inline int64_t scale_count(const Spec& spec, int64_t rows, int64_t cols, bool swizzled) {
-    Placement placement = scale_placement(spec, rows, cols, swizzled);
-    Grid grid = grid_of(placement.tile, rows, cols);
-    if (placement.kind == Placement::Kind::swizzled) return ceil_div(rows, 128) * ceil_div(placement.stride, 4) * 512;
-    return placement.kind == Placement::Kind::row_major ? grid.rows * placement.stride : grid.cols * placement.stride;
-}
+int64_t scale_count(const Spec& spec, int64_t rows, int64_t cols, bool swizzled);
 
 // Returns the placement of expert e in a part whose lines are (experts, rows, cols).
-inline Placement placement_of(const Spec& spec, int64_t e, int64_t rows, int64_t cols, bool swizzled) {
-    Placement out = scale_placement(spec, rows, cols, swizzled);
-    out.row_bytes = row_bytes(spec.format, cols);
-    out.first_byte = e * rows * out.row_bytes;
-    bool one_for_all = spec.scaling == MXQ_SCALING_TENSOR && !spec.per_matrix;
-    out.first_scale = one_for_all ? 0 : e * scale_count(spec, rows, cols, swizzled);
-    return out;
-}
+Placement placement_of(const Spec& spec, int64_t e, int64_t rows, int64_t cols, bool swizzled);
 
 // Calls visit(i, j) once for each stored scale of the matrix, with the first code that it scales.
 template <class Visit>
@@ -197,87 +153,31 @@ void each_scale(const Placement& placement, int64_t rows, int64_t cols, Visit vi
 }
 
 // Returns the number of the tile of `matrix` that code (i, j) belongs to.
-inline size_t tile_number(const Spec& spec, const Matrix& matrix, int64_t i, int64_t j) {
-    Tile tile = tile_of(spec.scaling);
-    return static_cast<size_t>(i / tile.height * grid_of(tile, matrix.rows, matrix.cols).cols + j / tile.width);
-}
+size_t tile_number(const Spec& spec, const Matrix& matrix, int64_t i, int64_t j);
 
 // Stores a matrix in a part, whose codes and scales must be zero there.
-inline void put_matrix(const Spec& spec, const Matrix& matrix, const Placement& placement, Part& part) {
-    int bits = code_bits(spec.format);
-    for (int64_t i = 0; i < matrix.rows; ++i)
-        for (int64_t j = 0; j < matrix.cols; ++j)
-            put_code(&part.codes[static_cast<size_t>(placement.first_byte + i * placement.row_bytes)], bits,
-                     placement.first_code + j, matrix.codes[static_cast<size_t>(i * matrix.cols + j)]);
-    bool amax_too = !matrix.amax.empty() && spec.scaling != MXQ_SCALING_TENSOR;
-    each_scale(placement, matrix.rows, matrix.cols, [&](int64_t i, int64_t j) {
-        int64_t entry = placement.scale(i, j);
-        size_t tile = tile_number(spec, matrix, i, j);
-        put_scale(spec.format, part.scales.data(), entry, matrix.scales[tile]);
-        if (amax_too) part.amax[static_cast<size_t>(entry)] = matrix.amax[tile];
-    });
-}
+void put_matrix(const Spec& spec, const Matrix& matrix, const Placement& placement, Part& part);
 
 // Returns the codes and scales of the (rows, cols) matrix at this placement.
-inline Matrix get_matrix(const Spec& spec, const Part& part, const Placement& placement, int64_t rows, int64_t cols) {
-    Tile tile = tile_of(spec.scaling);
-    Grid grid = grid_of(tile, rows, cols);
-    Matrix out{rows, cols, {}, std::vector<uint32_t>(static_cast<size_t>(grid.rows * grid.cols), 0), {}};
-    for (int64_t i = 0; i < rows; ++i)
-        for (int64_t j = 0; j < cols; ++j)
-            out.codes.push_back(get_code(part.codes.data() + placement.first_byte + i * placement.row_bytes,
-                                         code_bits(spec.format), placement.first_code + j));
-    for (int64_t r = 0; r < grid.rows; ++r)
-        for (int64_t c = 0; c < grid.cols; ++c) {
-            int64_t i = tile.height == whole ? 0 : r * tile.height, j = tile.width == whole ? 0 : c * tile.width;
-            if (!placement.has_scale(i, j) || (cols == 0 && placement.kind == Placement::Kind::swizzled)) continue;
-            auto number = static_cast<size_t>(r * grid.cols + c);
-            out.scales[number] = get_scale(spec.format, part.scales.data(), placement.scale(i, j));
-        }
-    return out;
-}
+Matrix get_matrix(const Spec& spec, const Part& part, const Placement& placement, int64_t rows, int64_t cols);
 
 // ---- Swizzled and back, one matrix -------------------------------------------------------------------------------------
 
 // Returns the rows of compact scales of an MX matrix with the scaling 1x32 or 32x32.
-inline int64_t compact_scale_rows(int32_t scaling, int64_t rows) { return ceil_div(rows, tile_of(scaling).height); }
+int64_t compact_scale_rows(int32_t scaling, int64_t rows);
 
 // Returns the size of the swizzled 1x32 scales of a (rows, cols) matrix of codes.
-inline int64_t swizzled_bytes(int64_t rows, int64_t cols) {
-    return ceil_div(rows, 128) * ceil_div(ceil_div(cols, 32), 4) * 512;
-}
+int64_t swizzled_bytes(int64_t rows, int64_t cols);
 
 // Returns a (rows, blocks) matrix of scale bytes in 128x4 tiles. Padding is zero.
-inline Bytes swizzle_positions(const uint8_t* scales, int64_t rows, int64_t blocks) {
-    Bytes out(static_cast<size_t>(ceil_div(rows, 128) * ceil_div(blocks, 4) * 512), 0);
-    for (int64_t i = 0; i < rows; ++i)
-        for (int64_t j = 0; j < blocks; ++j)
-            out[static_cast<size_t>(swizzle_position(i, j, blocks))] = scales[i * blocks + j];
-    return out;
-}
+Bytes swizzle_positions(const uint8_t* scales, int64_t rows, int64_t blocks);
 
 // Moves the scales of a (rows, cols) matrix of codes from one layout to the other. In the swizzled layout a scale is repeated
 // at each position that it covers.
-inline Bytes move_scales(const Spec& spec, const uint8_t* scales, int64_t rows, int64_t cols, bool to_swizzled) {
-    Bytes out(static_cast<size_t>(scale_count(spec, rows, cols, to_swizzled) * scale_bytes(spec.format)), 0);
-    if (rows == 0 || cols == 0) return out;  // compact ROW scales of lines without codes are not written
-    Placement from = scale_placement(spec, rows, cols, !to_swizzled), to = scale_placement(spec, rows, cols, to_swizzled);
-    each_scale(to, rows, cols, [&](int64_t i, int64_t j) {
-        put_scale(spec.format, out.data(), to.scale(i, j), get_scale(spec.format, scales, from.scale(i, j)));
-    });
-    return out;
-}
-inline Bytes swizzle(const Spec& spec, const Bytes& compact, int64_t rows, int64_t cols) {
-    return move_scales(spec, compact.data(), rows, cols, true);
-}
-inline Bytes unswizzle(const Spec& spec, const Bytes& swizzled, int64_t rows, int64_t cols) {
-    return move_scales(spec, swizzled.data(), rows, cols, false);
-}
-inline Bytes swizzle(const Bytes& compact, int32_t scaling, int64_t rows, int64_t cols) {  // MX
-    Spec spec;
-    spec.scaling = scaling;
-    return swizzle(spec, compact, rows, cols);
-}
+Bytes move_scales(const Spec& spec, const uint8_t* scales, int64_t rows, int64_t cols, bool to_swizzled);
+Bytes swizzle(const Spec& spec, const Bytes& compact, int64_t rows, int64_t cols);
+Bytes unswizzle(const Spec& spec, const Bytes& swizzled, int64_t rows, int64_t cols);
+Bytes swizzle(const Bytes& compact, int32_t scaling, int64_t rows, int64_t cols);
 
 template <class T>
 std::vector<T> transposed(const T* x, int64_t rows, int64_t cols) {

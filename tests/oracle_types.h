@@ -58,13 +58,7 @@ enum class Specials {
 
 class Type {
 public:
-    Type(int exponent_bits, int mantissa_bits, Specials specials)
-        : exponent_bits(exponent_bits), mantissa_bits(mantissa_bits), specials(specials) {
-        for (uint32_t code = 0; code < magnitudes(); ++code) {
-            all.push_back(magnitude(code));
-            if (std::isfinite(all.back())) finite.push_back(all.back());
-        }
-    }
+    Type(int exponent_bits, int mantissa_bits, Specials specials);
 
     int bias() const { return (1 << (exponent_bits - 1)) - 1; }
     int width() const { return 1 + exponent_bits + mantissa_bits; }
@@ -82,15 +76,13 @@ public:
     const Specials specials;
     std::vector<double> all, finite;  // magnitudes in order; the index is the code
 
+    // Returns how many finite magnitudes are at most x, which is positive or 0.
+    uint32_t count_up_to(double x) const;
+
 private:
-    double magnitude(uint32_t code) const {
-        uint32_t exponent = code >> mantissa_bits, mantissa = code & ((1u << mantissa_bits) - 1);
-        uint32_t last = (1u << exponent_bits) - 1;
-        if (specials == Specials::infinity_and_nan && exponent == last) return mantissa ? NAN : INFINITY;
-        if (specials == Specials::nan && code == magnitudes() - 1) return NAN;
-        double fraction = exponent ? mantissa + std::ldexp(1.0, mantissa_bits) : mantissa;
-        return std::ldexp(fraction, std::max<int>(static_cast<int>(exponent), 1) - bias() - mantissa_bits);
-    }
+    double magnitude(uint32_t code) const;
+
+    std::vector<uint32_t> binades_;  // [e]: how many finite magnitudes are below the doubles whose exponent field is e
 };
 
 inline const Type e4m3{4, 3, Specials::nan}, e5m2{5, 2, Specials::infinity_and_nan}, e3m2{3, 2, Specials::none},
@@ -117,89 +109,37 @@ inline const QuantizedFormat quantized_formats[] = {
     {MXQ_FORMAT_FP8_E4M3, e4m3, Family::fp8},  {MXQ_FORMAT_FP8_E5M2, e5m2, Family::fp8},
 };
 
-inline const QuantizedFormat* find_quantized(int32_t format) {
-    for (const QuantizedFormat& known : quantized_formats)
-        if (known.id == format) return &known;
-    return nullptr;
-}
+// Returns NULL for a format that is not quantized, for which element_type throws.
+const QuantizedFormat* find_quantized(int32_t format);
+const Type& element_type(int32_t format);
 
-inline const Type& element_type(int32_t format) {
-    if (const QuantizedFormat* known = find_quantized(format)) return known->element;
-    throw std::logic_error("oracle: not a quantized format");
-}
-
-inline bool is_fp8(int32_t format) {
-    const QuantizedFormat* known = find_quantized(format);
-    return known && known->family == Family::fp8;
-}
+inline bool is_fp8(int32_t format) { return format == MXQ_FORMAT_FP8_E4M3 || format == MXQ_FORMAT_FP8_E5M2; }
 
 // ---- Codes ---------------------------------------------------------------------------------------------------------------
 
-// Returns the index of the value nearest to `magnitude`, with ties to the even index, and never past the last.
-inline uint32_t nearest(const std::vector<double>& values, double magnitude) {
-    auto above = std::upper_bound(values.begin(), values.end(), magnitude);
-    if (above == values.end()) return static_cast<uint32_t>(values.size() - 1);
-    auto high = static_cast<uint32_t>(above - values.begin()), low = high - 1;
-    double middle = (values[low] + values[high]) / 2;
-    if (magnitude != middle) return magnitude < middle ? low : high;
-    return low % 2 ? high : low;
-}
+// Returns the code of the finite magnitude nearest to `magnitude`, with ties to the even code, and never past the last.
+uint32_t nearest(const Type& type, double magnitude);
 
 // Returns RNE_sat of a value: the nearest code, saturating. NaN loses its sign, and becomes +max in a type without NaN.
-inline uint8_t encode(const Type& type, double value) {
-    if (std::isnan(value)) return static_cast<uint8_t>(type.has_nan() ? type.magnitudes() - 1 : type.finite.size() - 1);
-    uint32_t code = nearest(type.finite, std::fabs(value));
-    return static_cast<uint8_t>(code | (std::signbit(value) ? type.magnitudes() : 0u));
-}
-inline uint8_t encode_element(int32_t format, double value) { return encode(element_type(format), value); }
-inline double decode_element(int32_t format, uint8_t code) { return element_type(format).decode(code); }
+uint8_t encode(const Type& type, double value);
+uint8_t encode_element(int32_t format, double value);
+double decode_element(int32_t format, uint8_t code);
 
 // ---- Plain formats ---------------------------------------------------------------------------------------------------
 
 // Returns a value in a 16-bit type: the nearest one, ties to even, Inf beyond the range, 0x7FFF for NaN.
-inline uint16_t encode_16(const Type& type, double value) {
-    if (std::isnan(value)) return 0x7FFF;
-    const auto& values = table(type);
-    double past_last = values.back() + (values.back() - values[values.size() - 2]);  // rounding treats Inf as this value
-    uint32_t code = std::fabs(value) >= (values.back() + past_last) / 2 ? static_cast<uint32_t>(values.size())
-                                                                        : nearest(values, std::fabs(value));
-    return static_cast<uint16_t>(code | (std::signbit(value) ? 0x8000u : 0u));
-}
-inline uint16_t to_f16(double value) { return encode_16(f16, value); }
-inline uint16_t to_bf16(double value) { return encode_16(bf16, value); }
-inline float from_f16(uint16_t code) { return static_cast<float>(f16.decode(code)); }
+uint16_t encode_16(const Type& type, double value);
+uint16_t to_f16(double value);
+uint16_t to_bf16(double value);
+float from_f16(uint16_t code);
 inline float from_bf16(uint16_t code) { return float_of(static_cast<uint32_t>(code) << 16); }
 
 inline int64_t plain_bytes(int32_t format) { return format == MXQ_FORMAT_F32 ? 4 : 2; }
 
 // Returns values as bytes of a plain format, with NaNs as the contract writes them.
-inline Bytes store(int32_t format, const Floats& values) {
-    Bytes out(values.size() * static_cast<size_t>(plain_bytes(format)));
-    for (size_t i = 0; i < values.size(); ++i) {
-        if (format == MXQ_FORMAT_F32) {
-            uint32_t bits = std::isnan(values[i]) ? 0x7FFFFFFFu : bits_of(values[i]);
-            std::memcpy(&out[i * 4], &bits, 4);
-        } else {
-            uint16_t bits = format == MXQ_FORMAT_F16 ? to_f16(values[i]) : to_bf16(values[i]);
-            std::memcpy(&out[i * 2], &bits, 2);
-        }
-    }
-    return out;
-}
+Bytes store(int32_t format, const Floats& values);
 
-inline Floats load(int32_t format, const uint8_t* bytes, size_t count) {
-    Floats out(count);
-    for (size_t i = 0; i < count; ++i) {
-        uint16_t half;
-        if (format == MXQ_FORMAT_F32) {
-            std::memcpy(&out[i], bytes + i * 4, 4);
-        } else {
-            std::memcpy(&half, bytes + i * 2, 2);
-            out[i] = format == MXQ_FORMAT_F16 ? from_f16(half) : from_bf16(half);
-        }
-    }
-    return out;
-}
+Floats load(int32_t format, const uint8_t* bytes, size_t count);
 
 }  // namespace oracle
 

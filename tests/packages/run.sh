@@ -86,8 +86,9 @@ fi
 
 # Debug builds, which compile fastest and have what abidiff reads. A cache that makes paths relative would change them.
 unset CCACHE_BASEDIR CCACHE_NOHASHDIR
+headers_once=-DCMAKE_PROJECT_mxq_INCLUDE=$source/tests/consumers/headers_once.cmake
 embedded() {
-    cmake -S "$here/embed" -B "$work/embed" -DMXQ_SOURCE="$source" -DCMAKE_BUILD_TYPE=Debug &&
+    cmake -S "$here/embed" -B "$work/embed" -DMXQ_SOURCE="$source" -DCMAKE_BUILD_TYPE=Debug "$headers_once" &&
         cmake --build "$work/embed" --parallel "$(nproc)" && "$work/embed/consumer"
 }
 nothing_installed() { cmake --install "$work/embed" --prefix "$work/none" && [ -z "$(find "$work/none" -type f 2>/dev/null)" ]; }
@@ -97,7 +98,7 @@ readme_installs() {
     local tree="$work/some where/else"
     mkdir -p "$tree" && (cd "$source" && cp -r CHANGELOG.md CMakeLists.txt LICENSE README.md cmake docs examples include libmxq.pc.in src "$tree") &&
         sed -n '/^## Building and linking/,/^CMake/s/^    cmake/cmake/p' "$source/README.md" |
-        sed -e "1s|\$| -DCMAKE_BUILD_TYPE=Debug -DMXQ_CUDA=OFF -DMXQ_EXAMPLES=OFF -DCMAKE_DISABLE_FIND_PACKAGE_Catch2=ON|" \
+        sed -e "1s|\$| -DCMAKE_BUILD_TYPE=Debug -DMXQ_CUDA=OFF -DMXQ_EXAMPLES=OFF -DCMAKE_DISABLE_FIND_PACKAGE_Catch2=ON '$headers_once'|" \
             -e "s|/usr/local|'$work/readme-prefix'|" >"$work/lines" &&
         cat "$work/lines" && [ "$(wc -l <"$work/lines")" = 3 ] && (cd "$tree" && bash -e "$work/lines") &&
         "$work/readme-prefix/bin/mxq-info" && find_package "$work/readme-prefix"

@@ -16,8 +16,11 @@ struct Runner {
     std::unique_ptr<Arena> arena;
     std::map<std::string, std::vector<std::string>> implementations = {};  // of each verb that was asked for them
     bool for_products = false;  // all other verbs run the kernels of another runner
+    bool takes_large = true;    // false: large calls are left to a faster runner
 
-    bool has_kernels_for(const Call& call) const { return !for_products || call.is_product(); }
+    bool takes(const Call& call) const {
+        return (!for_products || call.is_product()) && (takes_large || !call.is_large());
+    }
 };
 
 struct Pointer {

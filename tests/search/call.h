@@ -113,6 +113,12 @@ struct Call {
     std::string broken = "";          // the rule that the call breaks (broken.h); "": none
     int64_t broken_at = 0;            // which of the places where it can be broken
 
+    // Returns whether the call is as large as those that are kept for the edges of a GPU's kernels.
+    bool is_large() const {
+        int64_t size = 1;
+        for (int64_t length : shape) size *= length;
+        return size > (is_product() ? int64_t{1} << 28 : int64_t{1} << 20);
+    }
     bool is_product() const { return verb == "gemm" || verb == "grouped_gemm"; }
     bool is_activation() const { return verb == "activate" || verb == "activate_backward"; }
     bool is_routed() const { return verb == "route" || verb == "combine" || verb == "combine_backward"; }

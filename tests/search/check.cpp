@@ -286,7 +286,7 @@ std::string check_on(Runner& runner, const Problem& problem, Counts& counts, Byt
 std::string check_valid(const Problem& problem, std::vector<Runner>& runners, Counts& counts) {
     Bytes d_of_cpu;
     for (Runner& runner : runners) {
-        if (!runner.has_kernels_for(problem.call)) continue;
+        if (!runner.takes(problem.call)) continue;
         if (auto text = check_on(runner, problem, counts, d_of_cpu); !text.empty()) return runner.name + ": " + text;
     }
     return "";
@@ -354,7 +354,7 @@ std::optional<std::string> check_broken(const Problem& valid, std::vector<Runner
     if (rule.change && !changed) return std::nullopt;
     const Problem& problem = changed ? *changed : valid;
     for (Runner& runner : runners) {
-        if (!runner.has_kernels_for(problem.call)) continue;
+        if (!runner.takes(problem.call)) continue;
         if (!runner.device->is_cpu() && (is_of_cpu_alone(problem.call) || has_operands_apart(problem.call)))
             return std::nullopt;
         const bool unchecked = changed && !runner.device->is_cpu();

@@ -115,6 +115,14 @@ Threads threads_of(const std::string& isa, int64_t worker) {
 
 bool has_instruction_set(const char* isa) { return cpu_runner(isa, Threads::One).name.find(isa) != std::string::npos; }
 
+// Leaves large calls to the best CPU runner, and the best for other verbs than products: a list has them for the kernels of a GPU,
+// and the kernels of each instruction set meet their edges in smaller calls.
+void leave_large_to_best(std::vector<Runner>& runners) {
+    for (Runner& runner : runners) runner.takes_large = false;
+    runners.back().takes_large = true;
+    std::find_if(runners.rbegin(), runners.rend(), [](const Runner& runner) { return !runner.for_products; })->takes_large = true;
+}
+
 std::vector<Runner> make_runners(const Options& options, int64_t worker) {
     const std::string& device = options.device;
     std::vector<Runner> out;
@@ -124,6 +132,7 @@ std::vector<Runner> make_runners(const Options& options, int64_t worker) {
                 out.push_back(cpu_runner(isa, threads_of(isa, worker)));
                 out.back().for_products = std::strncmp(isa, "avx512", 6) == 0 && std::strcmp(isa, "avx512bw") != 0;
             }
+    if (!options.list.empty() && !out.empty()) leave_large_to_best(out);
     if (device == "cpu") return out;
     mxq_context* context = nullptr;
     const mxq_status status = mxq_context_create(MXQ_DEVICE_CUDA, 0, nullptr, &context);
