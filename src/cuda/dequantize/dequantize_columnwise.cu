@@ -12,9 +12,9 @@
 //        rows 0..7    [vector]  [vector] ...  [vector] }
 //        rows 8..15   lane 16   lane 17  ...  lane 31  }  warp 0; warps 1, 2 .. 15 the rows after, then warp 0 again
 //
-// A thread picks the codes of a row out of two columns at a time. It decodes packed codes where they are
-// (numerics/packed_pairs.h), by products of BF16 or F16 pairs under E8M0 or E4M3 scales. With groups a tile has rows of one
-// group. Rows that pad the output are +0.
+// A thread picks the codes of a row out of two columns at a time. It decodes 4-bit codes where they are
+// (numerics/packed_pairs.h), under E4M3 scales by products of F16 pairs. With groups a tile has rows of one group. Rows that
+// pad the output are +0.
 //
 // Bytes an element: 0.5 to 1.06 read, 2 or 4 written. Bound by memory in this pattern (docs/performance.md).
 #include "cuda/dequantize/columnwise_rows.cuh"
