@@ -22,6 +22,11 @@ struct Arguments {
     int32_t block_tiles;     // of a group tile that a thread block takes
 };
 
+// Returns log2 of the rows of a tile.
+constexpr int tile_rows_log2(Variant variant, int bits, int64_t element_bytes) {
+    return variant == Variant::Matrices && bits < 8 && element_bytes == 2 ? 9 : 8;
+}
+
 // The tile of a kernel in shared memory.
 template <class T, class E, Variant variant>
 struct Tile {
@@ -29,8 +34,7 @@ struct Tile {
     // Threads of a block; 1024 share an SM. More, smaller thread blocks hide the search for a group.
     static constexpr int threads = variant == Variant::Matrices ? 512 : 256, warps = threads / 32;
     static constexpr int sm_blocks = (variant == Variant::Any && bits == 6 ? 768 : 1024) / threads;
-    static constexpr int rows_log2 = variant == Variant::Matrices && bits < 8 && sizeof(T) == 2 ? 9 : 8,
-                         rows = 1 << rows_log2;
+    static constexpr int rows_log2 = tile_rows_log2(variant, bits, sizeof(T)), rows = 1 << rows_log2;
     static constexpr int chunks = rows / kChunk;  // of a K-major row
     static constexpr int chunk_words = bits / 2;
     static constexpr int columns = Vector<T>::count;   // of a thread

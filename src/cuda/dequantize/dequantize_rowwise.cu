@@ -19,8 +19,8 @@
 // 1.06 read, 2 or 4 written. Bound by memory as long as address arithmetic is cheap: offsets are 32 bits where possible,
 // requests are a constant step apart, and only experts need a division.
 #include "cuda/dequantize/dequantize.cuh"
-#include "cuda/launch.h"
 #include "cuda/implementations.h"
+#include "cuda/kernel_lists.h"
 #include "cuda/memory/row_tiles.cuh"
 #include "numerics/e2m1_tables.h"
 #include "numerics/f16_pairs.h"
@@ -287,34 +287,33 @@ __global__ void __launch_bounds__(kThreads, kSmBlocks<E, variant>)
     }
 }
 
-// A kernel, how its requests lie (`Requests`), and how its grid divides the columns: `blocks` thread blocks for every
+constexpr auto kernels = kernels_of(
+    []<class T, class E>(T, E, auto variant) { return kernel(dequantize_rowwise_kernel<T, E, variant.value>, kThreads); },
+    PlainTypes{}, AllElements{}, Values<Variant::Whole, Variant::Groups, Variant::ByRow, Variant::ByTile>{});
+
+// How the requests of a kernel lie (`Requests`), and how its grid divides the columns: `blocks` thread blocks for every
 // `columns`.
-struct Kernel {
-    KernelTypes types;
-    Variant variant;
-    void (*function)(Arguments);
-    int32_t vector_elements;
-    int32_t row_step, column_step, columns, blocks;
+struct Shape {
+    int32_t vector_elements, row_step, column_step, columns, blocks;
 };
 
-template <class T, class E, Variant variant>
-constexpr Kernel kernel_of() {
-    constexpr int count = Vector<T>::count;
+template <int count, Variant variant>
+constexpr Shape shape_of() {
     using R = Requests<count, variant>;
-    return {types_of<T, E>(),
-            variant,
-            dequantize_rowwise_kernel<T, E, variant>,
-            count,
-            R::row_step,
-            R::column_step,
-            R::by_tile ? kSegment : R::row_columns,
+    return {count, R::row_step, R::column_step, R::by_tile ? kSegment : R::row_columns,
             R::by_tile ? R::tile_tasks / kWarps : 1};
 }
 
-constexpr auto kernels = for_all_types([]<class T, class E>(T, E) {
-    return std::array{kernel_of<T, E, Variant::Whole>(), kernel_of<T, E, Variant::Groups>(),
-                      kernel_of<T, E, Variant::ByRow>(), kernel_of<T, E, Variant::ByTile>()};
-});
+template <int count>
+Shape shape_of(Variant variant) {
+    switch (variant) {
+        case Variant::Whole: return shape_of<count, Variant::Whole>();
+        case Variant::Groups: return shape_of<count, Variant::Groups>();
+        case Variant::ByRow: return shape_of<count, Variant::ByRow>();
+        case Variant::ByTile: break;
+    }
+    return shape_of<count, Variant::ByTile>();
+}
 
 // Returns whether warps go by tile: where short rows would take more than twice the requests (memory/segments.cuh).
 template <int count>
@@ -341,9 +340,9 @@ Variant variant_of(const DequantizeProblem& p) {
     return p.grouped.set() ? Variant::Groups : Variant::Whole;
 }
 
-Arguments arguments_of(const DequantizeProblem& p, const Kernel& kernel) {
+Arguments arguments_of(const DequantizeProblem& p, Variant variant, const Shape& shape) {
     const ScaleLayout& layout = p.in.layout;
-    const bool by_tile = kernel.variant == Variant::ByTile;
+    const bool by_tile = variant == Variant::ByTile;
     Arguments a{};
     a.problem = p;
     const int64_t tile_rows = by_tile || layout.swizzled ? kSwizzleRows : kWarps;
@@ -352,9 +351,9 @@ Arguments arguments_of(const DequantizeProblem& p, const Kernel& kernel) {
     a.tiles = p.grouped.set() ? row_tiles_bound(p.grouped, p.out.group_unit, tile_rows)
                               : uint32_t(p.out.matrices) * a.matrix_tiles;
     a.block_log2 = layout.block == MXQ_MAX_DIM ? 31 : log2_of(uint32_t(layout.block));
-    a.code_step = kernel.row_step * p.in.line_bytes;
-    a.scale_step = layout.offset(0, kernel.row_step, kernel.column_step >> a.block_log2) - layout.offset(0, 0, 0);
-    a.whole_words_in = reads_whole_words(p.in, kernel.vector_elements);
+    a.code_step = shape.row_step * p.in.line_bytes;
+    a.scale_step = layout.offset(0, shape.row_step, shape.column_step >> a.block_log2) - layout.offset(0, 0, 0);
+    a.whole_words_in = reads_whole_words(p.in, shape.vector_elements);
     a.whole_vectors_out = is_wide(p.out);
     a.units = row_units(p.in.units, {p.out.group_unit, 1}, tile_rows);
     return a;
@@ -367,20 +366,17 @@ Reason declines(const Context& context, const DequantizeProblem& problem) {
 }
 
 void run(const Context& context, const DequantizeProblem& problem, const Launch& call) {
-    const Kernel& kernel = kernel_of_variant(kernels, problem, variant_of(problem));
-    const Arguments a = arguments_of(problem, kernel);
-    const int64_t across = ceil_div(problem.out.cols, kernel.columns) * kernel.blocks;
+    const Variant variant = variant_of(problem);
+    const Shape shape = problem.out.format == MXQ_FORMAT_F32 ? shape_of<4>(variant) : shape_of<8>(variant);
+    const Arguments a = arguments_of(problem, variant, shape);
+    const int64_t across = ceil_div(problem.out.cols, shape.columns) * shape.blocks;
     const int64_t lines = int64_t(a.tiles) << a.shares_log2;
-    launch(context, kernel.function, "dequantize_rowwise", grid_of_rows(across, lines), dim3(kThreads), 0, call.stream, a);
-}
-
-void load(const Context&) {
-    for (const auto& of_types : kernels)
-        for (const Kernel& kernel : of_types) load_kernel(kernel.function);
+    launch(context, kernels, {problem.out.format, problem.in.element, variant}, "dequantize_rowwise", grid_of_rows(across, lines),
+           call.stream, a);
 }
 
 }  // namespace
 
-const DequantizeImplementation dequantize_rowwise = {"dequantize_rowwise", declines, nullptr, run, load};
+const DequantizeImplementation dequantize_rowwise = {"dequantize_rowwise", declines, nullptr, run, load_all<kernels>};
 
 }  // namespace mxq::cuda
