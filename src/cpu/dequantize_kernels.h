@@ -85,23 +85,6 @@ void decode_line(const uint8_t* codes, int64_t count, const float* factors, floa
 
 // ---- Codes in a tile, a byte each -------------------------------------------------------------------------------------
 
-// Unpacks codes of four bits by thirty-twos and returns how many are done.
-MXQ_HD int64_t unpack_nibbles(const uint8_t* codes, int64_t count, uint8_t* to) {
-    int64_t i = 0;
-    for (; i + 32 <= count; i += 32) {
-        Bytes16 pairs;
-        memcpy(&pairs, codes + i / 2, sizeof pairs);
-        const Bytes16 even = pairs & 15, odd = pairs >> 4;
-        const Bytes16 first =
-            __builtin_shufflevector(even, odd, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-        const Bytes16 second =
-            __builtin_shufflevector(even, odd, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-        memcpy(to + i, &first, sizeof first);
-        memcpy(to + i + 16, &second, sizeof second);
-    }
-    return i;
-}
-
 // Unpacks stored codes to whole sixteens of a byte each.
 template <int bits>
 void unpack_codes(const uint8_t* codes, int64_t count, uint8_t* to) {
@@ -109,9 +92,7 @@ void unpack_codes(const uint8_t* codes, int64_t count, uint8_t* to) {
         memcpy(to, codes, size_t(count));
         return;
     }
-    int64_t i = 0;
-    if constexpr (bits == 4) i = unpack_nibbles(codes, count, to);
-    for (; i < count; i += kSixteen) {
+    for (int64_t i = 0; i < count; i += kSixteen) {
         uint8_t copy[kSixteen];
         unpack_stored_16<bits>(whole_sixteen<bits>(codes + i * bits / 8, count - i, copy), to + i);
     }

@@ -31,16 +31,6 @@ MXQ_HD void prefetch(const void* from, int64_t bytes) {
     for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char*>(from) + i, 0, 2);
 }
 
-// Copies fewer than 64 bytes without calling memcpy.
-MXQ_HD void copy_part(char* to, const char* from, int64_t bytes) {
-    for (int64_t size = 32; size > 0; size /= 2)
-        if (bytes & size) {
-            __builtin_memcpy(to, from, size_t(size));
-            to += size;
-            from += size;
-        }
-}
-
 // Copies a K-major row from L1 to the output. With `stream` whole cache lines are written past the caches; a part of a cache
 // line is not, because that costs more than it saves.
 inline void store_line(void* to, const void* from, int64_t bytes, [[maybe_unused]] bool stream) {
@@ -49,13 +39,13 @@ inline void store_line(void* to, const void* from, int64_t bytes, [[maybe_unused
         auto* target = static_cast<char*>(to);
         auto* source = static_cast<const char*>(from);
         const int64_t head = least(bytes, int64_t(-reinterpret_cast<uintptr_t>(to) & 63));
-        copy_part(target, source, head);
+        memcpy(target, source, size_t(head));
         int64_t i = head;
         for (; i + 64 <= bytes; i += 64)
             for (int64_t j = i; j < i + 64; j += 32)
                 _mm256_stream_si256(reinterpret_cast<__m256i*>(target + j),
                                     _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source + j)));
-        copy_part(target + i, source + i, bytes - i);
+        memcpy(target + i, source + i, size_t(bytes - i));
         return;
     }
 #endif

@@ -62,63 +62,28 @@ struct BlockScales {
     alignas(64) uint8_t bytes[kPatchBlocks];
 };
 
-#if defined(__AVX2__)
-// Returns amax_bits of eight values.
-template <Nonfinite policy>
-MXQ_HD __m256i magnitudes_8(const float* values) {
-    const __m256i bits = _mm256_and_si256(_mm256_castps_si256(_mm256_loadu_ps(values)), _mm256_set1_epi32(kMagnitudeMask));
-    if (policy == Nonfinite::Propagate) return bits;
-    return _mm256_and_si256(bits, _mm256_cmpgt_epi32(_mm256_set1_epi32(kInfinityBits + 1), bits));
-}
-
-// Returns, for each half of 128 bits, the maxima of pairs of a's lanes, interleaved with those of b's.
-MXQ_HD __m256i fold_maxima(__m256i a, __m256i b) {
-    return _mm256_max_epu32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
-}
-
-// Stores the maxima of blocks by eights and returns how many are done.
-template <Nonfinite policy, int64_t length>
-MXQ_HD int64_t block_maxima_in_eights(const float* values, int64_t blocks, uint32_t* maxima) {
-    int64_t first = 0;
-    for (; first + 8 <= blocks; first += 8) {
-        __m256i m[8];
-        for (int64_t i = 0; i < 8; i++) {
-            const float* const block = values + (first + i) * length;
-            m[i] = magnitudes_8<policy>(block);
-            for (int64_t j = 8; j < length; j += 8) m[i] = _mm256_max_epu32(m[i], magnitudes_8<policy>(block + j));
-        }
-        __m256i fours[2];
-        for (int i = 0; i < 2; i++)
-            fours[i] = fold_maxima(fold_maxima(m[4 * i], m[4 * i + 2]), fold_maxima(m[4 * i + 1], m[4 * i + 3]));
-        const __m256i eight = _mm256_max_epu32(_mm256_permute2x128_si256(fours[0], fours[1], 0x20),
-                                               _mm256_permute2x128_si256(fours[0], fours[1], 0x31));
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(maxima + first), eight);
-    }
-    return first;
-}
-#else
-template <Nonfinite policy, int64_t length>
-MXQ_HD int64_t block_maxima_in_eights(const float*, int64_t, uint32_t*) {
-    return 0;
-}
-#endif
-
+// Returns the maximum of a block, by eight elements at once: compilers do not vectorise it.
 template <Nonfinite policy, int64_t length>
 MXQ_HD uint32_t block_maximum(const float* values) {
-    uint32_t maximum = 0;
-    for (int64_t i = 0; i < length; i++) {
-        const uint32_t bits = amax_bits<policy>(values[i]);
-        maximum = maximum < bits ? bits : maximum;
+    typedef uint32_t Eight __attribute__((vector_size(32)));
+    Eight maxima{};
+    const auto raise = [&](const Eight& bits) { maxima = maxima < bits ? bits : maxima; };
+    for (int64_t i = 0; i < length; i += 8) {
+        Eight bits;
+        memcpy(&bits, values + i, sizeof bits);
+        bits &= kMagnitudeMask;
+        raise(policy == Nonfinite::Propagate ? bits : bits & Eight(bits <= kInfinityBits));
     }
-    return maximum;
+    raise(__builtin_shufflevector(maxima, maxima, 4, 5, 6, 7, 0, 1, 2, 3));
+    raise(__builtin_shufflevector(maxima, maxima, 2, 3, 0, 1, 6, 7, 4, 5));
+    raise(__builtin_shufflevector(maxima, maxima, 1, 0, 3, 2, 5, 4, 7, 6));
+    return maxima[0];
 }
 
 // Stores the maxima of blocks that lie in rows.
 template <Nonfinite policy, int64_t length>
 void block_maxima(const float* values, int64_t blocks, uint32_t* maxima) {
-    const int64_t done = block_maxima_in_eights<policy, length>(values, blocks, maxima);
-    const float* block = values + done * length;
-    for (int64_t i = done; i < blocks; i++, block += length) maxima[i] = block_maximum<policy, length>(block);
+    for (int64_t i = 0; i < blocks; i++) maxima[i] = block_maximum<policy, length>(values + i * length);
 }
 
 // Raises the maxima of columns to those of `rows` rows more.

@@ -2,9 +2,9 @@
 //
 //     word            c7 c6 c5 c4 c3 c2 c1 c0
 //     upper bytes     of the numbers of c3 .. c0 and of c7 .. c4, a byte each, then with the codes' signs on top
-//     pairs           c1 c0    c3 c2    c5 c4    c7 c6: numbers of 16 bits, the first in the low half
+//     pairs           c1 c0    c3 c2    c5 c4    c7 c6: F16 numbers, the first in the low half
 //
-// The lower bytes are zero in F16, in BF16 they come from a table of their own.
+// The lower bytes of the numbers are zero.
 #pragma once
 #include "numerics/decode_to_bf16.h"
 
@@ -52,23 +52,6 @@ MXQ_HD void decode_e2m1_to_f16(uint32_t word, uint32_t (&pairs)[4]) {
         pairs[2 * half] = select_bytes(upper.bytes[half], 0, 0x1404);
         pairs[2 * half + 1] = select_bytes(upper.bytes[half], 0, 0x3424);
     }
-}
-
-// Decodes eight codes to BF16.
-MXQ_HD void decode_e2m1_to_bf16(uint32_t word, uint32_t (&pairs)[4]) {
-    BytesOfEight upper(word, 0x3F3F3F00, 0x40404040);
-    upper.add_signs(word);
-    const BytesOfEight lower(word, 0xC0800000, 0xC0804000);
-    for (int half = 0; half < 2; half++) {
-        pairs[2 * half] = select_bytes(lower.bytes[half], upper.bytes[half], 0x5140);
-        pairs[2 * half + 1] = select_bytes(lower.bytes[half], upper.bytes[half], 0x7362);
-    }
-}
-
-// Returns an E8M0 scale as BF16 in both halves; every scale has one.
-MXQ_HD uint32_t bf16_of_e8m0(uint32_t scale) {
-    const uint32_t finite = scale == 0 ? 0x00400040u : scale * 0x00800080u;
-    return scale == 255 ? 0x7FFF7FFFu : finite;
 }
 
 }  // namespace mxq

@@ -310,55 +310,6 @@ __device__ __forceinline__ uint32_t pack_nibble_lines(const uint32_t (&pairs)[4]
     const uint32_t even = spread_signs(signs[0], signs[2]), odd = spread_signs(signs[1], signs[3]);
     return pack_nibble_lines(pairs) | (select_bits(0x80808080u, odd, even) & 0x88888888u);
 }
-
-// Returns two BF16 values as encode_six_bits takes them. Devices without conversions to six bits use those to the 8-bit
-// type of the same mantissa. The values then are clamped to E's range and scaled to that type's exponents.
-template <class E>
-__device__ __forceinline__ uint32_t prepare_six_bit_pair(uint32_t values) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890 && !MXQ_SMALL_FLOATS
-    uint32_t clamped;  // NaN becomes max
-    asm("min.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(clamped) : "r"(values), "r"(bf16_pair_of(E::max)));
-    return multiply_bf16_pairs(clamped, bf16_pair_of(Conversion<E>::to_wide));
-#else
-    return values;
-#endif
-}
-
-// Encodes four values that prepare_six_bit_pair has prepared, a byte each, for pack_six_bits: as 00sccccc or, where they come
-// from 8-bit types, as s00ccccc.
-template <class E>
-__device__ __forceinline__ uint32_t encode_six_bits(float a, float b, float c, float d) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890 && !MXQ_SMALL_FLOATS
-    constexpr auto kind = Conversion<E>::kind;
-    const uint32_t low = __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE, kind);
-    const uint32_t high = __nv_cvt_float2_to_fp8x2(make_float2(c, d), __NV_SATFINITE, kind);
-    return low | high << 16;
-#else
-    return encode_pair<E>(a, b) | encode_pair<E>(c, d) << 16;
-#endif
-}
-
-// Packs four codes of encode_six_bits to the upper three bytes of a word; what the lowest one holds is of no use. Shifts to the
-// left can be multiplications, which leaves three operations to the ALU, signs included.
-//
-//     s..11111 s..00000   by 4, 2 and 0 bits -->  s11111s0 0000....   (either half)  -->  33333322 22221111 11000000 ........
-__device__ __forceinline__ uint32_t pack_six_bits(uint32_t codes) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890 && !MXQ_SMALL_FLOATS
-    const uint32_t moved = select_bits(0x01F001F0u, codes << 4, codes << 2);
-    const uint32_t pairs = select_bits(0x80008000u, codes, moved);
-#else
-    const uint32_t pairs = select_bits(0x03F003F0u, codes << 4, codes << 2);
-#endif
-    return select_bits(0xFFF00000u, pairs, pairs << 4);
-}
-
-// Packs sixteen codes of encode_six_bits.
-__device__ __forceinline__ void pack_six_bits(const uint32_t (&codes)[4], uint32_t (&packed)[3]) {
-    const uint32_t second = pack_six_bits(codes[1]), third = pack_six_bits(codes[2]);
-    packed[0] = permute_bytes(pack_six_bits(codes[0]), second, 0x5321);
-    packed[1] = permute_bytes(second, third, 0x6532);
-    packed[2] = permute_bytes(third, pack_six_bits(codes[3]), 0x7653);
-}
 #endif
 
 }  // namespace mxq

@@ -169,24 +169,6 @@ struct EncodeFloats {
     }
 };
 
-// All BF16 numbers under all scales, as words, of which six bits take two at once.
-template <class E>
-struct QuantizeSixBits {
-    static constexpr uint64_t cases = 1 << 23;
-    __device__ static uint64_t device(uint32_t i) {
-        const uint32_t scale = i >> 15, factors = (float_bits(scale_reciprocal(scale)) >> 16) * kOneInBothHalves;
-        const uint32_t ready = prepare_six_bit_pair<E>(multiply_bf16_pairs(word(bf16_pair(i)), factors));
-        const float first = bits_float(ready << 16), second = bits_float(ready & 0xFFFF0000u);
-        return unpack_4<6>(pack_six_bits(encode_six_bits<E>(first, second, second, first)) >> 8) & code_mask<E>(scale);
-    }
-    static uint64_t host(uint32_t i) {
-        const Bf16Pair pair = bf16_pair(i);
-        const float factor = scale_reciprocal(i >> 15);
-        const uint32_t first = quantize_element<E>(pair.first, factor), second = quantize_element<E>(pair.second, factor);
-        return first | second << 8 | second << 16 | first << 24;
-    }
-};
-
 // All BF16 numbers under all scales, as words: the codes, and below 7 those of the magnitudes.
 struct QuantizeWords {
     static constexpr uint64_t cases = 1 << 23;
@@ -397,39 +379,26 @@ struct Bf16Values {
     static uint64_t host(uint32_t i) { return both(i); }
 };
 
-// Packed codes in windows of two lines and of one: as BF16 under all scales but those that are special, and as F16.
-template <class E>
+// Packed E2M1 codes of two rows as F16.
 struct PackedPairs {
     static constexpr uint64_t cases = 1 << 16;
     MXQ_HD static uint64_t both(uint32_t i) {
-        constexpr Bf16DecodeRule rule = bf16_decode_rule<E>();
-        const uint32_t scale = i >> 8, packed[2] = {hash(i), hash(i + cases)};
-        uint32_t words[kWordsOfEight<E::bits>], bf16 = 0, f16 = 0;
-        for (int w = 0; w < kWordsOfEight<E::bits>; ++w) words[w] = packed[w];
-        for (int j = 0; j < 4; ++j) {
-            const int bit = bit_in_window<E::bits>(j);
-            const uint32_t lines = window_of_lines<E::bits>(packed[0], packed[1], j), line = window_of_line<E::bits>(words, j);
-            f16 = f16 * 31 + (decode_window_to_f16<E>(lines, bit) ^ decode_window_to_f16<E>(line, bit) * 7);
-            if (is_special_scale(rule, scale)) continue;
-            const uint32_t factor = bf16_e8m0_factor(rule, scale);
-            bf16 = bf16 * 31 + (decode_window_to_bf16<E>(lines, bit, factor) ^ decode_window_to_bf16<E>(line, bit, factor) * 7);
-        }
-        return two_words(bf16, f16);
+        uint32_t f16 = 0;
+        for (int j = 0; j < 8; ++j) f16 = f16 * 31 + move_e2m1_to_f16(hash(i), hash(i + cases), j);
+        return f16;
     }
     __device__ static uint64_t device(uint32_t i) { return both(i); }
     static uint64_t host(uint32_t i) { return both(i); }
 };
 
-// Eight E2M1 codes by tables: as BF16 under all E8M0 scales, and as F16.
+// Eight E2M1 codes by tables as F16.
 struct E2m1Tables {
     static constexpr uint64_t cases = 1 << 16;
     MXQ_HD static uint64_t both(uint32_t i) {
-        uint32_t pairs[4], bf16 = 0, f16 = 0;
-        decode_e2m1_to_bf16(hash(i), pairs);
-        for (uint32_t j = 0; j < 4; ++j) bf16 = bf16 * 31 + multiply_bf16_pairs(pairs[j], bf16_of_e8m0(i >> 8));
+        uint32_t pairs[4], f16 = 0;
         decode_e2m1_to_f16(hash(i), pairs);
         for (uint32_t j = 0; j < 4; ++j) f16 = f16 * 31 + pairs[j];
-        return two_words(bf16, f16);
+        return f16;
     }
     __device__ static uint64_t device(uint32_t i) { return both(i); }
     static uint64_t host(uint32_t i) { return both(i); }
@@ -524,11 +493,7 @@ std::vector<testing::NumericsOutcome> testing::MXQ_TEST_FUNCTION() {
     results.add_element<E2M3>("E2M3");
     results.add_element<E2M1>("E2M1");
     results.add<E2m1Tables>("E2M1 tables");
-    results.add<PackedPairs<E2M1>>("E2M1 packed pairs");
-    results.add<PackedPairs<E2M3>>("E2M3 packed pairs");
-    results.add<PackedPairs<E3M2>>("E3M2 packed pairs");
-    results.add<QuantizeSixBits<E3M2>>("E3M2 words");
-    results.add<QuantizeSixBits<E2M3>>("E2M3 words");
+    results.add<PackedPairs>("E2M1 packed pairs");
     results.add<ScaleValues>("scale values");
     results.add<EncodeFloats>("E2M1 floats");
     results.add<QuantizeWords>("E2M1 words");

@@ -3,6 +3,7 @@
 // and stores them.
 #pragma once
 #include "cuda/dequantize/columnwise_tile.cuh"
+#include "numerics/f16_pairs.h"
 #include "numerics/packed_pairs.h"
 
 namespace mxq::cuda::columnwise {
@@ -22,7 +23,7 @@ struct ScaleWords {
     }
 };
 
-// Eight rows of a thread's columns, from half a chunk of each. 8-bit codes become fp32.
+// Eight rows of a thread's columns, from half a chunk of each: a byte a code.
 template <class T, class E>
 struct HalfRows {
     static constexpr int columns = Vector<T>::count;
@@ -31,9 +32,20 @@ struct HalfRows {
     // `line` is the first of the columns.
     template <class Tile>
     __device__ __forceinline__ HalfRows(const Tile& tile, int line, int chunk, int half) {
-        const auto* from = reinterpret_cast<const uint2*>(tile.codes + Tile::word_of_chunk(line, chunk)) + half;
+        const uint32_t* from = tile.codes + Tile::word_of_chunk(line, chunk) + half * (E::bits / 4);
 #pragma unroll
-        for (int v = 0; v < columns; v++, from += Tile::chunks * 2) codes[v] = {{from->x, from->y}};
+        for (int v = 0; v < columns; v++, from += Tile::chunks * Tile::chunk_words) codes[v] = load(from, half);
+    }
+    // Loads the codes of a column. Those of 6 bits are 48 bits, from bit 0 or 16 on.
+    static __device__ __forceinline__ Codes<8> load(const uint32_t* from, int half) {
+        if constexpr (E::bits == 8) {
+            const uint2 both = *reinterpret_cast<const uint2*>(from);
+            return {{both.x, both.y}};
+        } else {
+            const uint32_t low = from[0], high = from[1];
+            return {{unpack_4<6>(__funnelshift_r(low, high, half * 16)),
+                     unpack_4<6>(half == 0 ? __funnelshift_r(low, high, 24) : high >> 8)}};
+        }
     }
     // Returns the codes of row i of columns v and v + 1, the first in the low byte.
     __device__ __forceinline__ uint32_t pair(int v, int i) const {
@@ -42,30 +54,24 @@ struct HalfRows {
     __device__ __forceinline__ float2 values(int v, int i) const { return decode_pair<E>(pair(v, i)); }
 };
 
-// 6-bit and 4-bit codes stay packed until two columns' codes of a row are shifted to where numbers have them.
-template <class T, class E>
-requires(E::bits < 8) struct HalfRows<T, E> {
-    static constexpr int columns = Vector<T>::count, in_word = E::bits == 6 ? 4 : 8;  // codes
-    uint32_t words[columns][8 / in_word];
+// 4-bit codes stay packed until two columns' codes of a row are shifted to where F16 has them.
+template <class T>
+struct HalfRows<T, E2M1> {
+    static constexpr int columns = Vector<T>::count;
+    uint32_t words[columns];
 
     template <class Tile>
     __device__ __forceinline__ HalfRows(const Tile& tile, int line, int chunk, int half) {
         const uint32_t* from = tile.codes + Tile::word_of_chunk(line, chunk) + half;
 #pragma unroll
-        for (int v = 0; v < columns; v++, from += Tile::chunks * Tile::chunk_words) {
-            words[v][0] = from[0];
-            if constexpr (E::bits == 6) {  // 48 bits from bit 0 or 16 on
-                const uint32_t low = from[0], high = from[1];
-                words[v][0] = __funnelshift_r(low, high, half * 16);
-                words[v][1] = half == 0 ? __funnelshift_r(low, high, 24) : high >> 8;
-            }
-        }
+        for (int v = 0; v < columns; v++, from += Tile::chunks * Tile::chunk_words) words[v] = *from;
     }
-    __device__ __forceinline__ uint32_t window(int v, int i) const {
-        return window_of_lines<E::bits>(words[v][i / in_word], words[v + 1][i / in_word], i % in_word);
+    // Returns row i of columns v and v + 1 as F16 numbers of 2^-14 times the codes' values.
+    __device__ __forceinline__ uint32_t moved(int v, int i) const { return move_e2m1_to_f16(words[v], words[v + 1], i); }
+    __device__ __forceinline__ float2 values(int v, int i) const {
+        constexpr uint32_t power = uint32_t(15 + 14) << 10 | uint32_t(15 + 14) << 26;
+        return __half22float2(__half2(__builtin_bit_cast(__half2_raw, multiply_f16_pairs(moved(v, i), power))));
     }
-    static __device__ __forceinline__ int bit(int i) { return bit_in_window<E::bits>(i % in_word); }
-    __device__ __forceinline__ float2 values(int v, int i) const { return decode_window<E>(window(v, i), bit(i)); }
 };
 
 // The scales of a thread's columns as fp32, which turn codes into rows of elements.
@@ -104,33 +110,6 @@ struct ColumnScales {
     }
 };
 
-// E8M0 scales of a thread's columns as BF16 factors, two columns in a word. They turn 6-bit and 4-bit codes into rows of
-// BF16.
-template <class E>
-struct ColumnFactors {
-    static constexpr int columns = Vector<Bf16>::count;
-    uint32_t factors[columns / 2];
-    bool plain = true;  // no scale is special
-
-    __device__ __forceinline__ ColumnFactors(const ScaleWords<columns>& from, int row) {
-        constexpr Bf16DecodeRule rule = bf16_decode_rule<E>();
-        const int bit = row / int(kMxBlock) % 4 * 8;
-#pragma unroll
-        for (int v = 0; v < columns; v++) {
-            const uint32_t byte = from.words[v] >> bit & 0xFF, factor = bf16_e8m0_factor(rule, byte);
-            plain = plain && !is_special_scale(rule, byte);
-            factors[v / 2] = v % 2 == 0 ? factor : permute_bytes(factors[v / 2], factor, 0x5410);
-        }
-    }
-    __device__ __forceinline__ Vector<Bf16> row_of(const HalfRows<Bf16, E>& rows, int i) const {
-        Vector<Bf16> vector;
-#pragma unroll
-        for (int v = 0; v < columns; v += 2)
-            vector.words[v / 2] = decode_window_to_bf16<E>(rows.window(v, i), rows.bit(i), factors[v / 2]);
-        return vector;
-    }
-};
-
 // E4M3 scales of a thread's columns as F16 factors, two columns in a word. They turn E2M1 codes into rows. A code shifted to
 // where F16 has its bits (numerics/packed_pairs.h) is 2^-14 of its value. Times 2^7 and its scale it is 2^-7 of the product,
 // which is exact: at most six significant bits, the lowest 2^-17.
@@ -159,8 +138,7 @@ struct ColumnHalves {
         float values[columns];
 #pragma unroll
         for (int v = 0; v < columns; v += 2) {
-            const uint32_t moved = move_codes<E2M1, 10>(rows.window(v, i), rows.bit(i));
-            const uint32_t scaled = multiply_f16_pairs(moved, factors[v / 2]);
+            const uint32_t scaled = multiply_f16_pairs(rows.moved(v, i), factors[v / 2]);
             const float2 pair = __half22float2(__half2(__builtin_bit_cast(__half2_raw, scaled)));
             values[v] = multiply_rn(pair.x, global), values[v + 1] = multiply_rn(pair.y, global);
         }
@@ -205,34 +183,17 @@ __device__ __forceinline__ void store_rows(const PatchRows<T, whole>& to, const 
     for (int i = 0; i < kHalfChunk; i++) to.store(scales.row_of(rows, i), i, to.filled);
 }
 
-// Writes the rows that have codes by factors if possible; false: nothing was written.
-template <class T, class E, bool whole>
-__device__ __forceinline__ bool store_rows_by_factors(const PatchRows<T, whole>& to, ScaleType type, float global,
-                                                      const ScaleWords<Vector<T>::count>& words, int row,
-                                                      const HalfRows<T, E>& rows) {
-    if constexpr (whole && E::bits < 8 && std::is_same_v<T, Bf16>) {
-        if (type == ScaleType::E8M0) {
-            const ColumnFactors<E> factors(words, row);
-            if (factors.plain) store_rows(to, factors, rows);
-            return factors.plain;
-        }
-    }
-    if constexpr (whole && E::bits == 4 && sizeof(T) == 2) {
-        if (type == ScaleType::E4M3 && ColumnHalves<T>::serves(global)) {
-            store_rows(to, ColumnHalves<T>(global, words, row), rows);
-            return true;
-        }
-    }
-    return false;
-}
-
 // Writes the rows of a patch. Rows without codes are +0.
 template <class T, class E, bool whole>
 __device__ __forceinline__ void store_patch(const PatchRows<T, whole>& to, ScaleType type, float global,
                                             const ScaleWords<Vector<T>::count>& words, int first_row,
                                             const HalfRows<T, E>& rows) {
-    if (!store_rows_by_factors(to, type, global, words, first_row, rows))
-        store_rows(to, ColumnScales<T, E>(type, global, words, first_row), rows);
+    bool done = false;
+    if constexpr (whole && E::bits == 4 && sizeof(T) == 2) {
+        done = type == ScaleType::E4M3 && ColumnHalves<T>::serves(global);
+        if (done) store_rows(to, ColumnHalves<T>(global, words, first_row), rows);
+    }
+    if (!done) store_rows(to, ColumnScales<T, E>(type, global, words, first_row), rows);
 #pragma unroll 1
     for (int row = 0; row < kHalfChunk; row++)
         if (row >= to.filled && row < to.written) to.store_zeros(row);

@@ -1,8 +1,5 @@
-// What the dequantize kernels share: the offsets of an expert or a group, and tables of a kernel for each pair of types.
+// What the dequantize kernels share: the offsets of an expert or a group.
 #pragma once
-#include <array>
-#include <type_traits>
-
 #include "cuda/memory/decode.cuh"
 #include "cuda/memory/elements.cuh"
 
@@ -51,44 +48,6 @@ __device__ __forceinline__ bool find_scope(const Arguments& a, bool grouped, uin
     scope = scope_of_group(p, group.first(), group.second().codes, group.rows, element_bytes);
     row = int32_t((tile - group.first_group_tile) << a.units.tile_rows_log2);
     return true;
-}
-
-// The types that a kernel is compiled for.
-struct KernelTypes {
-    int32_t out_format;
-    Element element;
-    bool operator==(const KernelTypes&) const = default;
-};
-
-template <class T, class E>
-constexpr KernelTypes types_of() {
-    constexpr int32_t format = std::is_same_v<T, float> ? MXQ_FORMAT_F32
-                               : std::is_same_v<T, F16> ? MXQ_FORMAT_F16
-                                                        : MXQ_FORMAT_BF16;
-    constexpr Element element = std::is_same_v<E, E4M3>   ? Element::E4M3
-                                : std::is_same_v<E, E5M2> ? Element::E5M2
-                                : std::is_same_v<E, E2M3> ? Element::E2M3
-                                : std::is_same_v<E, E3M2> ? Element::E3M2
-                                                          : Element::E2M1;
-    return {format, element};
-}
-
-// Returns the results of `make` for every output type and element.
-template <class Make>
-constexpr auto for_all_types(const Make& make) {
-    return std::array{
-        make(float{}, E4M3{}), make(float{}, E5M2{}), make(float{}, E2M3{}), make(float{}, E3M2{}), make(float{}, E2M1{}),
-        make(F16{}, E4M3{}),   make(F16{}, E5M2{}),   make(F16{}, E2M3{}),   make(F16{}, E3M2{}),   make(F16{}, E2M1{}),
-        make(Bf16{}, E4M3{}),  make(Bf16{}, E5M2{}),  make(Bf16{}, E2M3{}),  make(Bf16{}, E3M2{}),  make(Bf16{}, E2M1{})};
-}
-
-// Returns the kernel of a variant for the types of a problem.
-template <class Kernels, class Variant>
-const auto& kernel_of_variant(const Kernels& kernels, const DequantizeProblem& p, Variant variant) {
-    for (const auto& of_types : kernels)
-        for (const auto& kernel : of_types)
-            if (kernel.types == KernelTypes{p.out.format, p.in.element} && kernel.variant == variant) return kernel;
-    return kernels[0][0];  // not reached: there is a kernel for every pair of types
 }
 
 }  // namespace mxq::cuda

@@ -12,14 +12,14 @@
 //        rows 0..7    [vector]  [vector] ...  [vector] }
 //        rows 8..15   lane 16   lane 17  ...  lane 31  }  warp 0; warps 1, 2 .. 15 the rows after, then warp 0 again
 //
-// A thread picks the codes of a row out of two columns at a time. It decodes packed codes where they are
-// (numerics/packed_pairs.h), by products of BF16 or F16 pairs under E8M0 or E4M3 scales. With groups a tile has rows of one
-// group. Rows that pad the output are +0.
+// A thread picks the codes of a row out of two columns at a time. It decodes 4-bit codes where they are
+// (numerics/packed_pairs.h), under E4M3 scales by products of F16 pairs. With groups a tile has rows of one group. Rows that
+// pad the output are +0.
 //
 // Bytes an element: 0.5 to 1.06 read, 2 or 4 written. Bound by memory in this pattern (docs/performance.md).
 #include "cuda/dequantize/columnwise_rows.cuh"
-#include "cuda/launch.h"
 #include "cuda/implementations.h"
+#include "cuda/kernel_lists.h"
 #include "cuda/memory/groups.cuh"
 
 namespace mxq::cuda {
@@ -44,8 +44,7 @@ __device__ __forceinline__ void dequantize_tile(const Arguments& a, const Dequan
         load_unaligned(from, in.line_bytes, lines, filled, tile);
     else
         start_codes(a, from, lines, filled, tile);
-    if (filled > 0 && !start_scales(in, layout, scope.scales, col, first_row, filled, tile))
-        load_scales(in, layout, scope.scales, col, first_row, filled, tile);
+    if (filled > 0) load_scales(in, layout, scope.scales, col, first_row, filled, tile);
     wait_for_copies();
     __syncthreads();
     const int warp = int(threadIdx.x / 32), lane = int(threadIdx.x % 32), column = lane % Tile::row_lanes * Tile::columns;
@@ -129,23 +128,12 @@ __global__ void __launch_bounds__((Tile<T, E, variant>::threads), (Tile<T, E, va
     }
 }
 
-struct Kernel {
-    KernelTypes types;
-    Variant variant;
-    void (*function)(Arguments);
-    int32_t threads, rows, shared_bytes;  // rows of a tile
-};
-
-template <class T, class E, Variant variant>
-constexpr Kernel kernel_of() {
-    using Tile = Tile<T, E, variant>;
-    return {types_of<T, E>(), variant, dequantize_columnwise_kernel<T, E, variant>, Tile::threads, Tile::rows, sizeof(Tile)};
-}
-
-constexpr auto kernels = for_all_types([]<class T, class E>(T, E) {
-    return std::array{kernel_of<T, E, Variant::Matrices>(), kernel_of<T, E, Variant::Tiles>(),
-                      kernel_of<T, E, Variant::Any>()};
-});
+constexpr auto kernels = kernels_of(
+    []<class T, class E>(T, E, auto variant) {
+        using Tile = Tile<T, E, variant.value>;
+        return kernel(dequantize_columnwise_kernel<T, E, variant.value>, Tile::threads, sizeof(Tile));
+    },
+    PlainTypes{}, AllElements{}, Values<Variant::Matrices, Variant::Tiles, Variant::Any>{});
 
 // Returns whether every K-major row is read in whole words, from the start of each group on.
 bool reads_whole_words(const DequantizeProblem& p) {
@@ -163,12 +151,6 @@ Variant variant_of(const DequantizeProblem& p) {
     return p.grouped.set() || is_small(p) ? Variant::Tiles : Variant::Matrices;
 }
 
-// Returns whether codes of six bits can be read 64 at a time, three words of 16 bytes.
-bool has_wide_words(const DequantizeProblem& p) {
-    const QuantizedPart& in = p.in;
-    return in.bits == 6 && is_aligned(in.codes, 16) && in.line_bytes % 16 == 0 && in.length % 64 == 0 && !p.grouped.set();
-}
-
 // Returns how many tiles of a group tile a thread block takes: several where groups are so short that finding one takes as
 // long as its tile.
 int32_t tiles_of_block(const DequantizeProblem& p, int32_t rows) {
@@ -176,8 +158,8 @@ int32_t tiles_of_block(const DequantizeProblem& p, int32_t rows) {
 }
 
 // Returns an upper bound of the tiles in a column of tiles.
-int64_t tiles_down(const DequantizeProblem& p, const Kernel& kernel) {
-    return p.grouped.set() ? group_tiles_bound(p.grouped, kernel.rows) : ceil_div(p.out.rows, kernel.rows);
+int64_t tiles_down(const DequantizeProblem& p, int64_t tile_rows) {
+    return p.grouped.set() ? group_tiles_bound(p.grouped, tile_rows) : ceil_div(p.out.rows, tile_rows);
 }
 
 Reason declines(const Context& context, const DequantizeProblem& problem) {
@@ -187,26 +169,21 @@ Reason declines(const Context& context, const DequantizeProblem& problem) {
 }
 
 void run(const Context& context, const DequantizeProblem& problem, const Launch& call) {
-    const Kernel& kernel = kernel_of_variant(kernels, problem, variant_of(problem));
+    const Variant variant = variant_of(problem);
     const PlainMatrix& out = problem.out;
+    const int32_t rows = 1 << tile_rows_log2(variant, problem.in.bits, out.element_bytes());
     Arguments a{};
     a.problem = problem;
-    a.block_tiles = problem.grouped.set() ? tiles_of_block(problem, kernel.rows) : 1;
-    a.wide_words_in = has_wide_words(problem);
-    a.down = uint32_t(tiles_down(problem, kernel));
+    a.block_tiles = problem.grouped.set() ? tiles_of_block(problem, rows) : 1;
+    a.down = uint32_t(tiles_down(problem, rows));
     a.across = uint32_t(ceil_div(out.cols, kTile * a.block_tiles));
     a.lines = uint32_t(out.matrices) * a.down;
-    launch(context, kernel.function, "dequantize_columnwise", grid_of_rows(a.across, a.lines), dim3(kernel.threads),
-           size_t(kernel.shared_bytes), call.stream, a);
-}
-
-void load(const Context&) {
-    for (const auto& of_types : kernels)
-        for (const Kernel& kernel : of_types) load_kernel(kernel.function, size_t(kernel.shared_bytes));
+    launch(context, kernels, {out.format, problem.in.element, variant}, "dequantize_columnwise", grid_of_rows(a.across, a.lines),
+           call.stream, a);
 }
 
 }  // namespace
 
-const DequantizeImplementation dequantize_columnwise = {"dequantize_columnwise", declines, nullptr, run, load};
+const DequantizeImplementation dequantize_columnwise = {"dequantize_columnwise", declines, nullptr, run, load_all<kernels>};
 
 }  // namespace mxq::cuda

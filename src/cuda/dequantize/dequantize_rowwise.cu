@@ -8,9 +8,9 @@
 //     lane (16 bits)   0  1  2  3 | 4  5  6  7 | 8 .. 15 | 16 ...
 //                      block 0    | block 1    | 2, 3    | by row: blocks 4 .. 7; by tile: the next row
 //
-// Packed codes are decoded where they are (6 bits: numerics/packed_pairs.h) or by tables (4 bits: numerics/e2m1_tables.h),
-// under E8M0 scales in packed products. The lanes of a block share its scale loads by shuffles. Where scales are swizzled, a
-// thread block that goes by row takes 8 rows with adjacent scale words:
+// 4-bit codes are decoded by tables (numerics/e2m1_tables.h), under E4M3 scales in packed products. The lanes of a block
+// share its scale loads by shuffles. Where scales are swizzled, a thread block that goes by row takes 8 rows with adjacent
+// scale words:
 //
 //     warp      0   1   2     3     4     5     6     7        of one of the 16 thread blocks that share 128 rows
 //     row       r  r+1  r+32  r+33  r+64  r+65  r+96  r+97     r = 0, 2, 4 .. 30 for these
@@ -19,11 +19,11 @@
 // 1.06 read, 2 or 4 written. Bound by memory as long as address arithmetic is cheap: offsets are 32 bits where possible,
 // requests are a constant step apart, and only experts need a division.
 #include "cuda/dequantize/dequantize.cuh"
-#include "cuda/launch.h"
 #include "cuda/implementations.h"
+#include "cuda/kernel_lists.h"
 #include "cuda/memory/row_tiles.cuh"
 #include "numerics/e2m1_tables.h"
-#include "numerics/packed_pairs.h"
+#include "numerics/f16_pairs.h"
 
 namespace mxq::cuda {
 namespace {
@@ -93,7 +93,7 @@ struct Requests {
     __device__ __forceinline__ int valid(int i) const { return exists(i) ? min(cols - column - i * column_step, count) : 0; }
 };
 
-// Loads a block's scale as fp32; ScaleByte loads it as stored.
+// Loads a block's scale as fp32.
 template <class E>
 struct ScaleNumber {
     using Value = float;
@@ -101,17 +101,7 @@ struct ScaleNumber {
         return load_scale<E>(scales, type, at);
     }
 };
-struct ScaleByte {
-    using Value = uint32_t;
-    static __device__ __forceinline__ uint32_t load(const uint8_t* scales, ScaleType, int64_t at) { return scales[at]; }
-};
-// Scales as factors of pairs of 16-bit numbers: BF16 of an E8M0 scale, F16 of an E4M3 scale.
-struct ScaleBf16 {
-    using Value = uint32_t;
-    static __device__ __forceinline__ uint32_t load(const uint8_t* scales, ScaleType, int64_t at) {
-        return bf16_of_e8m0(scales[at]);
-    }
-};
+// Loads an E4M3 scale as a factor of pairs of F16 numbers.
 struct ScaleF16 {
     using Value = uint32_t;
     static __device__ __forceinline__ uint32_t load(const uint8_t* scales, ScaleType, int64_t at) {
@@ -160,12 +150,6 @@ __device__ __forceinline__ Vector<T> decode_vector(const Packed<E::bits, Vector<
             values[2 * j] = multiply_rn(multiply_rn(pair.x, scale), global);
             values[2 * j + 1] = multiply_rn(multiply_rn(pair.y, scale), global);
         }
-    } else if constexpr (E::bits == 6 && count == 8) {
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-            const float2 pair = decode_window<E>(window_of_line<E::bits>(packed.words, j), bit_in_window<E::bits>(j));
-            values[j] = multiply_rn(pair.x, scale), values[j + 4] = multiply_rn(pair.y, scale);
-        }
     } else {
         const Codes<count> codes = unpack(packed);
 #pragma unroll
@@ -175,34 +159,6 @@ __device__ __forceinline__ Vector<T> decode_vector(const Packed<E::bits, Vector<
         }
     }
     return round_vector<T>(values);
-}
-
-// Returns eight codes under an E8M0 scale as 16-bit numbers: by one factor, unless the scale is special.
-template <class T, class E>
-__device__ __forceinline__ Vector<T> decode_by_factor(const Packed<E::bits, 8>& packed, uint32_t scale) {
-    constexpr bool bf16 = std::is_same_v<T, Bf16>;
-    constexpr Bf16DecodeRule rule = bf16_decode_rule<E>();
-    if (bf16 ? is_special_scale(rule, scale) : !has_f16(scale)) return decode_vector<T, E>(packed, scale_value(scale), 1);
-    const uint32_t factor = bf16 ? bf16_e8m0_factor(rule, scale) : f16_of_e8m0(scale);
-    uint32_t pairs[4];  // codes j and j + 4
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-        const uint32_t window = window_of_line<E::bits>(packed.words, j);
-        constexpr auto bit = bit_in_window<E::bits>;
-        pairs[j] = bf16 ? decode_window_to_bf16<E>(window, bit(j), factor)
-                        : multiply_f16_pairs(decode_window_to_f16<E>(window, bit(j)), factor);
-    }
-    return {{permute_bytes(pairs[0], pairs[1], 0x5410), permute_bytes(pairs[2], pairs[3], 0x5410),
-             permute_bytes(pairs[0], pairs[1], 0x7632), permute_bytes(pairs[2], pairs[3], 0x7632)}};
-}
-
-// Returns eight E2M1 codes under an E8M0 scale, given as BF16, as BF16.
-__device__ __forceinline__ Vector<Bf16> decode_e2m1(uint32_t word, uint32_t scale) {
-    Vector<Bf16> vector;
-    decode_e2m1_to_bf16(word, vector.words);
-#pragma unroll
-    for (int j = 0; j < 4; j++) vector.words[j] = multiply_bf16_pairs(vector.words[j], scale);
-    return vector;
 }
 
 // Returns eight E2M1 codes under an E4M3 scale, given as F16, and the global scale. A code times its scale has at most six
@@ -277,11 +233,7 @@ __device__ __forceinline__ void dequantize_requests(const Arguments& a, const De
         const auto scale = scales.of_request(i);
         Vector<T> vector;
         const float global = i < requests.filled ? scope.global : 0;
-        if constexpr (std::is_same_v<As, ScaleByte>)
-            vector = decode_by_factor<T, E>(codes.of_request(i), scale);
-        else if constexpr (std::is_same_v<As, ScaleBf16>)
-            vector = decode_e2m1(codes.of_request(i).words[0], scale);
-        else if constexpr (std::is_same_v<As, ScaleF16>)
+        if constexpr (std::is_same_v<As, ScaleF16>)
             vector = decode_e2m1<T>(codes.of_request(i).words[0], scale, global);
         else
             vector = decode_vector<T, E>(codes.of_request(i), scale, global);
@@ -289,15 +241,12 @@ __device__ __forceinline__ void dequantize_requests(const Arguments& a, const De
     }
 }
 
-// Dequantizes the requests by packed factors where the types allow it, else by fp32 numbers.
+// Dequantizes the requests by packed products of NVFP4 where the output allows it, else by fp32 numbers.
 template <class T, class E, Variant variant>
 __device__ __forceinline__ void dequantize_requests(const Arguments& a, const DequantizeScope& scope,
                                                     const Requests<Vector<T>::count, variant>& requests) {
-    if constexpr (E::bits == 6 && sizeof(T) == 2) return dequantize_requests<T, E, ScaleByte>(a, scope, requests);
-    if constexpr (E::bits == 4 && sizeof(T) == 2) {
+    if constexpr (E::bits == 4 && sizeof(T) == 2)
         if (a.problem.in.scale_type == ScaleType::E4M3) return dequantize_requests<T, E, ScaleF16>(a, scope, requests);
-        if constexpr (std::is_same_v<T, Bf16>) return dequantize_requests<T, E, ScaleBf16>(a, scope, requests);
-    }
     dequantize_requests<T, E, ScaleNumber<E>>(a, scope, requests);
 }
 
@@ -338,34 +287,33 @@ __global__ void __launch_bounds__(kThreads, kSmBlocks<E, variant>)
     }
 }
 
-// A kernel, how its requests lie (`Requests`), and how its grid divides the columns: `blocks` thread blocks for every
+constexpr auto kernels = kernels_of(
+    []<class T, class E>(T, E, auto variant) { return kernel(dequantize_rowwise_kernel<T, E, variant.value>, kThreads); },
+    PlainTypes{}, AllElements{}, Values<Variant::Whole, Variant::Groups, Variant::ByRow, Variant::ByTile>{});
+
+// How the requests of a kernel lie (`Requests`), and how its grid divides the columns: `blocks` thread blocks for every
 // `columns`.
-struct Kernel {
-    KernelTypes types;
-    Variant variant;
-    void (*function)(Arguments);
-    int32_t vector_elements;
-    int32_t row_step, column_step, columns, blocks;
+struct Shape {
+    int32_t vector_elements, row_step, column_step, columns, blocks;
 };
 
-template <class T, class E, Variant variant>
-constexpr Kernel kernel_of() {
-    constexpr int count = Vector<T>::count;
+template <int count, Variant variant>
+constexpr Shape shape_of() {
     using R = Requests<count, variant>;
-    return {types_of<T, E>(),
-            variant,
-            dequantize_rowwise_kernel<T, E, variant>,
-            count,
-            R::row_step,
-            R::column_step,
-            R::by_tile ? kSegment : R::row_columns,
+    return {count, R::row_step, R::column_step, R::by_tile ? kSegment : R::row_columns,
             R::by_tile ? R::tile_tasks / kWarps : 1};
 }
 
-constexpr auto kernels = for_all_types([]<class T, class E>(T, E) {
-    return std::array{kernel_of<T, E, Variant::Whole>(), kernel_of<T, E, Variant::Groups>(),
-                      kernel_of<T, E, Variant::ByRow>(), kernel_of<T, E, Variant::ByTile>()};
-});
+template <int count>
+Shape shape_of(Variant variant) {
+    switch (variant) {
+        case Variant::Whole: return shape_of<count, Variant::Whole>();
+        case Variant::Groups: return shape_of<count, Variant::Groups>();
+        case Variant::ByRow: return shape_of<count, Variant::ByRow>();
+        case Variant::ByTile: break;
+    }
+    return shape_of<count, Variant::ByTile>();
+}
 
 // Returns whether warps go by tile: where short rows would take more than twice the requests (memory/segments.cuh).
 template <int count>
@@ -392,9 +340,9 @@ Variant variant_of(const DequantizeProblem& p) {
     return p.grouped.set() ? Variant::Groups : Variant::Whole;
 }
 
-Arguments arguments_of(const DequantizeProblem& p, const Kernel& kernel) {
+Arguments arguments_of(const DequantizeProblem& p, Variant variant, const Shape& shape) {
     const ScaleLayout& layout = p.in.layout;
-    const bool by_tile = kernel.variant == Variant::ByTile;
+    const bool by_tile = variant == Variant::ByTile;
     Arguments a{};
     a.problem = p;
     const int64_t tile_rows = by_tile || layout.swizzled ? kSwizzleRows : kWarps;
@@ -403,9 +351,9 @@ Arguments arguments_of(const DequantizeProblem& p, const Kernel& kernel) {
     a.tiles = p.grouped.set() ? row_tiles_bound(p.grouped, p.out.group_unit, tile_rows)
                               : uint32_t(p.out.matrices) * a.matrix_tiles;
     a.block_log2 = layout.block == MXQ_MAX_DIM ? 31 : log2_of(uint32_t(layout.block));
-    a.code_step = kernel.row_step * p.in.line_bytes;
-    a.scale_step = layout.offset(0, kernel.row_step, kernel.column_step >> a.block_log2) - layout.offset(0, 0, 0);
-    a.whole_words_in = reads_whole_words(p.in, kernel.vector_elements);
+    a.code_step = shape.row_step * p.in.line_bytes;
+    a.scale_step = layout.offset(0, shape.row_step, shape.column_step >> a.block_log2) - layout.offset(0, 0, 0);
+    a.whole_words_in = reads_whole_words(p.in, shape.vector_elements);
     a.whole_vectors_out = is_wide(p.out);
     a.units = row_units(p.in.units, {p.out.group_unit, 1}, tile_rows);
     return a;
@@ -418,20 +366,17 @@ Reason declines(const Context& context, const DequantizeProblem& problem) {
 }
 
 void run(const Context& context, const DequantizeProblem& problem, const Launch& call) {
-    const Kernel& kernel = kernel_of_variant(kernels, problem, variant_of(problem));
-    const Arguments a = arguments_of(problem, kernel);
-    const int64_t across = ceil_div(problem.out.cols, kernel.columns) * kernel.blocks;
+    const Variant variant = variant_of(problem);
+    const Shape shape = problem.out.format == MXQ_FORMAT_F32 ? shape_of<4>(variant) : shape_of<8>(variant);
+    const Arguments a = arguments_of(problem, variant, shape);
+    const int64_t across = ceil_div(problem.out.cols, shape.columns) * shape.blocks;
     const int64_t lines = int64_t(a.tiles) << a.shares_log2;
-    launch(context, kernel.function, "dequantize_rowwise", grid_of_rows(across, lines), dim3(kThreads), 0, call.stream, a);
-}
-
-void load(const Context&) {
-    for (const auto& of_types : kernels)
-        for (const Kernel& kernel : of_types) load_kernel(kernel.function);
+    launch(context, kernels, {problem.out.format, problem.in.element, variant}, "dequantize_rowwise", grid_of_rows(across, lines),
+           call.stream, a);
 }
 
 }  // namespace
 
-const DequantizeImplementation dequantize_rowwise = {"dequantize_rowwise", declines, nullptr, run, load};
+const DequantizeImplementation dequantize_rowwise = {"dequantize_rowwise", declines, nullptr, run, load_all<kernels>};
 
 }  // namespace mxq::cuda

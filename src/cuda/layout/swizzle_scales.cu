@@ -13,8 +13,7 @@
 // Columnwise groups have at most 8 columns in a tile, and take 32 r of one square. fp32 scales are squares of 128 rows x 4.
 //
 //     swizzle_scales_kernel         any scales, with groups and experts; unaligned ones word by word or byte by byte
-//     swizzle_whole_squares_kernel  aligned scales without groups, with fewer instructions
-//     swizzle_square_rows_kernel    the same through shared memory, faster for many bytes
+//     swizzle_square_rows_kernel    aligned scales without groups, through shared memory
 //
 // Bytes: one read and one written for 16 elements or more. Bound by the launch.
 #include <algorithm>
@@ -265,7 +264,7 @@ __global__ void __launch_bounds__(kThreads) swizzle_scales_kernel(const __grid_c
     move_square(part, scope, s);
 }
 
-// ---- Squares of whole vectors -----------------------------------------------------------------------------------------
+// ---- Rows of squares -----------------------------------------------------------------------------------------------------
 
 // Transposes a square of words.
 __device__ __forceinline__ void transpose_words(uint4 (&words)[kSide]) {
@@ -274,42 +273,7 @@ __device__ __forceinline__ void transpose_words(uint4 (&words)[kSide]) {
     words[2] = {a.z, b.z, c.z, d.z}, words[3] = {a.w, b.w, c.w, d.w};
 }
 
-// Moves the squares of parts without groups whose accesses are aligned 16-byte vectors, which most parts are. A lane has 64
-// bytes alone, so instructions count. A thread block takes four half squares in a row of tiles.
-__global__ void __launch_bounds__(kThreads) swizzle_whole_squares_kernel(const __grid_constant__ Arguments a) {
-    const Part& part = a.parts[blockIdx.z];
-    const uint32_t half = blockIdx.x * kWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
-    const uint32_t square = half / 2 * 2 + lane % 2, row = half % 2 * 16 + lane / 2;
-    const uint32_t down = uint32_t(part.down), squares = uint32_t(part.compact.columns) / (kSide * uint32_t(kSwizzleColumns));
-    const uint32_t matrix = part.matrices == 1 ? 0 : blockIdx.y / down, tile_row = blockIdx.y - matrix * down;
-    if (square >= squares || matrix >= part.matrices || tile_row >= down) return;  // the other part may have more
-    const int64_t line = int64_t(tile_row) * kSwizzleRows + row, stride = part.compact.line_stride;
-    const int64_t compact = matrix * part.compact.matrix_scales + line * stride + square * (kSide * kSwizzleColumns);
-    const int64_t swizzled = matrix * part.swizzled.matrix_scales +
-                             (int64_t(tile_row) * squares + square) * (kSide * kSwizzleBytes) + row * 16;
-    const int existing = int(min(ceil_div(max(part.lines - line, int64_t(0)), int64_t(32)), int64_t(kSide)));
-    const bool to_swizzled = part.to_swizzled;
-    const int loaded = to_swizzled ? existing : kSide, stored = to_swizzled ? kSide : existing;
-    const uint8_t* from = part.in + (to_swizzled ? compact : swizzled);
-    uint8_t* to = part.out + (to_swizzled ? swizzled : compact);
-    const int64_t from_step = to_swizzled ? 32 * stride : kSwizzleBytes, to_step = to_swizzled ? kSwizzleBytes : 32 * stride;
-    uint4 words[kSide];
-#pragma unroll
-    for (int i = 0; i < kSide; i++, from += from_step)
-        words[i] = i < loaded ? *reinterpret_cast<const uint4*>(from) : uint4{};
-    transpose_words(words);
-#pragma unroll
-    for (int i = 0; i < kSide; i++, to += to_step)
-        if (i < stored) *reinterpret_cast<uint4*>(to) = words[i];
-}
-
-// ---- Rows of squares -----------------------------------------------------------------------------------------------------
-
 constexpr int kMostSquares = 16;  // of a thread block
-
-// From so many bytes of scales on memory bounds both directions, and short contiguous accesses are slow. Fewer bytes are
-// faster without a barrier. One H200, 2026-11-26.
-constexpr int64_t kManyToSwizzled = 6 << 20, kManyToCompact = 12 << 20;
 
 // Returns the index in shared memory of the 16 bytes of row `row` in tile `tile` of square `index`. It is swizzled, so that
 // eight adjacent squares use eight bank groups.
@@ -336,8 +300,9 @@ struct WholeSquares {
     }
 };
 
-// Moves squares as swizzle_whole_squares_kernel does, through shared memory. A thread block takes up to 16 adjacent squares
-// of a row of tiles, so that a warp accesses 512 contiguous bytes on both sides:
+// Moves the squares of parts without groups whose accesses are aligned 16-byte vectors, which most parts are, through shared
+// memory. A thread block takes up to 16 adjacent squares of a row of tiles, so that a warp accesses 512 contiguous bytes on
+// both sides:
 //
 //     threadIdx.x   the square                     compact     adjacent vectors of a row are neighbouring threads
 //     threadIdx.y   its rows r, r + 32, ...        swizzled    all vectors of the tiles in their order
@@ -377,7 +342,7 @@ __global__ void __launch_bounds__(kMostSquares * 32) swizzle_square_rows_kernel(
     }
 }
 
-// Returns whether these two kernels take a part.
+// Returns whether that kernel takes a part.
 bool has_whole_squares(const Part& part) {
     constexpr int64_t most_rows = 65535;  // of a grid
     const bool whole_strides = part.compact.line_stride % 16 == 0 && part.compact.matrix_scales % 16 == 0;
@@ -443,25 +408,18 @@ void run(const Context& context, const SwizzleProblem& problem, const Launch& ca
     const int64_t blocks = a.parts[0].blocks + a.parts[1].blocks;
     if (blocks == 0) return;
     bool whole = !problem.grouped.set();
-    int64_t across = 0, rows = 0, bytes = 0;
+    int64_t across = 0, rows = 0;
     for (int i = 0; i < problem.count; i++) {
         whole = whole && has_whole_squares(a.parts[i]);
         across = std::max(across, ceil_div(a.parts[i].swizzled.columns, int64_t(a.parts[i].square_columns)));
         rows = std::max(rows, a.parts[i].matrices * a.parts[i].down);
-        bytes += a.parts[i].matrices * a.parts[i].lines * a.parts[i].compact.columns;
     }
-    if (whole) {
-        if (bytes >= (a.parts[0].to_swizzled ? kManyToSwizzled : kManyToCompact))
-            return launch_square_rows(context, across, rows, problem.count, call, a);
-        const dim3 grid(uint32_t(ceil_div(round_up(across, 2), kWarps)), uint32_t(rows), uint32_t(problem.count));
-        return launch(context, swizzle_whole_squares_kernel, "swizzle_scales", grid, dim3(kThreads), 0, call.stream, a);
-    }
+    if (whole) return launch_square_rows(context, across, rows, problem.count, call, a);
     launch(context, swizzle_scales_kernel, "swizzle_scales", grid_of(blocks), dim3(kThreads), 0, call.stream, a);
 }
 
 void load(const Context&) {
     load_kernel(swizzle_scales_kernel);
-    load_kernel(swizzle_whole_squares_kernel);
     load_kernel(swizzle_square_rows_kernel);
 }
 

@@ -18,7 +18,6 @@
 namespace mxq::cuda::fp4_pairs {
 
 struct Arguments {
-    EarlyTiles early;
     QuantizeProblem problem;
     Tiles tiles;
     ScaleSteps steps;  // MXFP4
@@ -27,7 +26,7 @@ struct Arguments {
 
 // Returns, on the host, what kernels are launched with.
 inline Arguments arguments_of(const QuantizeProblem& p) {
-    return {early_tiles(p, true), p, Tiles(p), scale_steps<E2M1>(p.scale_rounding, p.nonfinite), is_plain_mxfp4(p)};
+    return {p, Tiles(p), scale_steps<E2M1>(p.scale_rounding, p.nonfinite), is_plain_mxfp4(p)};
 }
 
 struct PairShared {

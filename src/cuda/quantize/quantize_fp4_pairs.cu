@@ -1,8 +1,7 @@
 // quantize_fp4_pairs: aligned BF16 to NVFP4 or MXFP4, rounded to nearest, in blocks of a row or column, with or without
 // groups.
 //
-// A thread block takes a tile of 128 x 128 through shared memory; fp4_pair_tiles.cuh has its loops. Without groups it starts
-// to copy whole tiles before anything else (EarlyTiles).
+// A thread block takes a tile of 128 x 128 through shared memory; fp4_pair_tiles.cuh has its loops.
 //
 // Bytes an element: 2 read, 0.53 or 0.56 written for each part. One part is bound by memory, both by arithmetic:
 //
@@ -33,10 +32,10 @@ static_assert(kFitsBlocks<Shared>);
 
 // Loads the tile and its description. Ends with a barrier. Returns whether the faster form of codes serves.
 template <bool nvfp4>
-__device__ __forceinline__ bool load_tile(const Arguments& a, const TileCoord& coord, bool early, Shared& shared) {
+__device__ __forceinline__ bool load_tile(const Arguments& a, const TileCoord& coord, Shared& shared) {
     const QuantizeProblem& p = a.problem;
     float amax = nvfp4 && !p.compute_amax ? table_amax(p, coord.scope) : 0;
-    if (!early) copy_plain(shared.tile, p.source.plain, SourceTile(p, coord, shared.info.group));
+    copy_plain(shared.tile, p.source.plain, SourceTile(p, coord, shared.info.group));
     describe_tile(p, coord, shared.info);
     if (nvfp4 && p.compute_amax) amax = computed_table_amax(p, coord.scope);
     const bool fast = nvfp4 ? !put_cut_tables(p, amax, shared) : a.plain;
@@ -51,10 +50,9 @@ __global__ void __launch_bounds__(kChunkThreads, kPairBlocks<nvfp4>)
     extern __shared__ __align__(128) uint4 memory[];
     auto& shared = *reinterpret_cast<Shared*>(memory);
     const QuantizeProblem& p = a.problem;
-    const bool early = start_early(shared.tile, a.early);
     TileCoord coord;
     if (!find_tile(a.tiles, p.grouped, shared.info.group, coord)) return wait_for_previous_kernel();
-    const bool fast = load_tile<nvfp4>(a, coord, early, shared);
+    const bool fast = load_tile<nvfp4>(a, coord, shared);
     if (p.has_rowwise) emit_rowwise<nvfp4>(a, fast, shared);
     if (p.has_columnwise) emit_columnwise<nvfp4>(a, fast, shared);
     __syncthreads();

@@ -8,7 +8,6 @@
 //     shared memory           K-major rows of 8 chunks (128, 96 or 64 bytes), which leave as contiguous segments,
 //                             by accesses as wide as the rows in memory are aligned
 #pragma once
-#include "cuda/tile/pair_factors.cuh"
 #include "cuda/memory/codes.cuh"
 #include "cuda/tile/scales.cuh"
 #include "numerics/packing.h"
@@ -48,10 +47,6 @@ __device__ __forceinline__ uint32_t factor_mask(float factor) {
     return E::bits == 4 && factor == 0 ? ElementBits<E>::sign * 0x01010101u : ~0u;
 }
 
-// Whether elements stay packed in pairs until they are clamped.
-template <class E, class T>
-constexpr bool clamps_pairs = std::is_same_v<T, Bf16> && E::bits == 6;
-
 // Makes the 16 codes of one column of the patch, one a byte.
 template <class E, class T>
 __device__ __forceinline__ void quantize_column(const PatchVectors<T>& vectors, int column, float factor,
@@ -69,33 +64,16 @@ __device__ __forceinline__ void quantize_column(const PatchVectors<T>& vectors, 
     }
 }
 
-// Stores a packed chunk to shared or global memory, by accesses as wide as it is aligned.
+// Packs a chunk and stores it to shared or global memory, by accesses as wide as it is aligned.
 template <int bits>
-__device__ __forceinline__ void store_packed(uint32_t* to, const uint32_t (&packed)[bits / 2]) {
+__device__ __forceinline__ void store_chunk(uint32_t* to, const uint32_t (&codes)[4]) {
+    uint32_t packed[bits / 2];
+    pack_16<bits>(codes, packed);
     if constexpr (bits == 8) *reinterpret_cast<uint4*>(to) = {packed[0], packed[1], packed[2], packed[3]};
     else if constexpr (bits == 4) *reinterpret_cast<uint2*>(to) = {packed[0], packed[1]};
     else
 #pragma unroll
         for (int i = 0; i < bits / 2; i++) to[i] = packed[i];
-}
-
-template <int bits>
-__device__ __forceinline__ void store_chunk(uint32_t* to, const uint32_t (&codes)[4]) {
-    uint32_t packed[bits / 2];
-    pack_16<bits>(codes, packed);
-    store_packed<bits>(to, packed);
-}
-
-// Stores a chunk of elements of T. Six bits that were made in pairs are packed differently.
-template <class E, class T>
-__device__ __forceinline__ void store_chunk_of(uint32_t* to, const uint32_t (&codes)[4]) {
-    if constexpr (clamps_pairs<E, T>) {
-        uint32_t packed[3];
-        pack_six_bits(codes, packed);
-        store_packed<6>(to, packed);
-    } else {
-        store_chunk<E::bits>(to, codes);
-    }
 }
 
 // Copies a unit of a row from shared memory to a part.
@@ -144,43 +122,16 @@ __device__ __forceinline__ void store_lines(const TileCodes<E>& codes, const Cod
 
 // ---- Columns ---------------------------------------------------------------------------------------------------------
 
-// Makes 6-bit codes of two columns at a time, clamped in pairs.
-template <class E, class T>
-__device__ __forceinline__ void put_six_bit_columns(const PatchVectors<T>& vectors, const uint32_t* factors, uint32_t* to) {
-#pragma unroll
-    for (int w = 0; w < 4; w++) {
-        const PairFactors pair = pair_factors(bits_float(factors[2 * w]), bits_float(factors[2 * w + 1]));
-        uint32_t first[4], second[4];
-#pragma unroll
-        for (int g = 0; g < 4; g++) {
-            uint32_t ready[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                ready[i] = prepare_six_bit_pair<E>(multiply_bf16_pairs(vectors[4 * g + i].words[w], pair.pair));
-            first[g] = factor_mask<E>(pair.first) & encode_six_bits<E>(low_value(ready[0]), low_value(ready[1]),
-                                                                       low_value(ready[2]), low_value(ready[3]));
-            second[g] = factor_mask<E>(pair.second) & encode_six_bits<E>(high_value(ready[0]), high_value(ready[1]),
-                                                                         high_value(ready[2]), high_value(ready[3]));
-        }
-        store_chunk_of<E, T>(to + 2 * w * 4 * E::bits, first);
-        store_chunk_of<E, T>(to + (2 * w + 1) * 4 * E::bits, second);
-    }
-}
-
 template <class E, class T>
 __device__ __forceinline__ void put_columns(const PatchVectors<T>& vectors, const Patch<T>& patch, int shift,
                                             const PartScales<E>& scales, TileCodes<E>& codes) {
     const uint32_t* factors = &scales.table[patch.row >> shift][patch.column];
     uint32_t* to = &codes.words[codes.template line<Patch<T>::columns>(patch.column) + patch.row / kChunk * (E::bits / 2)];
-    if constexpr (clamps_pairs<E, T>) {
-        put_six_bit_columns<E, T>(vectors, factors, to);
-    } else {
 #pragma unroll
-        for (int v = 0; v < Patch<T>::columns; v++) {
-            uint32_t column[4];
-            quantize_column<E, T>(vectors, v, bits_float(factors[v]), column);
-            store_chunk<E::bits>(to + v * 4 * E::bits, column);
-        }
+    for (int v = 0; v < Patch<T>::columns; v++) {
+        uint32_t column[4];
+        quantize_column<E, T>(vectors, v, bits_float(factors[v]), column);
+        store_chunk<E::bits>(to + v * 4 * E::bits, column);
     }
 }
 
@@ -246,23 +197,6 @@ __device__ __forceinline__ void put_vector_rows(const PatchVectors<T>& vectors, 
     }
 }
 
-// Returns the codes of a vector, one a byte, as store_chunk_of takes them.
-template <class E, class T>
-__device__ __forceinline__ Codes<Vector<T>::count> quantize_small_vector(const Vector<T>& vector, float factor) {
-    if constexpr (clamps_pairs<E, T>) {
-        const PairFactors pair = pair_factors(factor, factor);
-        uint32_t ready[4];
-#pragma unroll
-        for (int w = 0; w < 4; w++) ready[w] = prepare_six_bit_pair<E>(multiply_bf16_pairs(vector.words[w], pair.pair));
-        const auto four = [&](uint32_t a, uint32_t b) {
-            return encode_six_bits<E>(low_value(a), high_value(a), low_value(b), high_value(b));
-        };
-        return {{four(ready[0], ready[1]), four(ready[2], ready[3])}};
-    } else {
-        return quantize_vector<E>(vector, factor);
-    }
-}
-
 // Stores rows of 6-bit and 4-bit codes, chunk by chunk.
 template <class E, class T>
 __device__ __forceinline__ void put_chunk_rows(const PatchVectors<T>& vectors, const Patch<T>& patch,
@@ -277,13 +211,13 @@ __device__ __forceinline__ void put_chunk_rows(const PatchVectors<T>& vectors, c
 #pragma unroll
         for (int r = 0; r < lanes; r++) {
             const float factor = bits_float(factors[i + r]);
-            const auto row = quantize_small_vector<E, T>(vectors[i + r], factor);
+            const auto row = quantize_vector<E>(vectors[i + r], factor);
             const uint32_t mask = factor_mask<E>(factor);
 #pragma unroll
             for (int w = 0; w < words_each; w++) words[r * words_each + w] = row.words[w] & mask;
         }
         exchange_rows<lanes>(words);
-        if (pointers.exists(i)) store_chunk_of<E, T>(pointers.at(i), words);
+        if (pointers.exists(i)) store_chunk<E::bits>(pointers.at(i), words);
     }
 }
 

@@ -4,16 +4,15 @@
 
 namespace mxq::cuda {
 
-// The factors of the two elements of a word; as BF16 too, where scales are powers of two.
+// The factors of the two elements of a word, powers of two, as BF16.
 struct PairFactors {
-    float first, second;
     uint32_t pair;
     E2m1LineFactors parts;  // of `pair`
 };
 
 __device__ __forceinline__ PairFactors pair_factors(float first, float second) {
     const uint32_t pair = __byte_perm(float_bits(first), float_bits(second), 0x7632);
-    return {first, second, pair, e2m1_line_factors(pair)};
+    return {pair, e2m1_line_factors(pair)};
 }
 
 __device__ __forceinline__ float low_value(uint32_t pair) { return bits_float(pair << 16); }

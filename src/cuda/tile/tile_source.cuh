@@ -29,49 +29,6 @@ __device__ __forceinline__ void copy_plain(ChunkTile<T>& tile, const PlainMatrix
     }
 }
 
-// Whole tiles of 16-bit elements of one matrix, which thread blocks copy before anything else. The warps of a new thread
-// block are the last to get issue slots. Instructions before its first loads, above all those of the ALU, therefore leave
-// memory idle.
-struct EarlyTiles {
-    const uint8_t* first = nullptr;
-    uint32_t row_bytes = 0, across = 0, down = 0;  // no tiles: none is copied early
-};
-
-// Returns base + step * count by one instruction that does not use the ALU.
-__device__ __forceinline__ const uint8_t* advanced(const uint8_t* base, uint32_t step, uint32_t count) {
-    uint64_t at;
-    asm("mad.wide.u32 %0, %1, %2, %3;" : "=l"(at) : "r"(step), "r"(count), "l"(base));
-    return reinterpret_cast<const uint8_t*>(at);
-}
-
-// Starts to copy the tile of a thread block of Tiles::grid(); false: it is none of EarlyTiles.
-template <class T>
-__device__ __forceinline__ bool start_early(ChunkTile<T>& tile, const EarlyTiles& tiles) {
-    using Tile = ChunkTile<T>;
-    constexpr uint32_t row_lanes = Tile::line_vectors, step = kChunkThreads / row_lanes;
-    static_assert(step == kChunk);
-    if (blockIdx.x >= tiles.across || row_of_blocks() >= tiles.down) return false;
-    const uint32_t line = threadIdx.x / row_lanes, vector = threadIdx.x % row_lanes;
-    const uint8_t* at = advanced(tiles.first, tiles.row_bytes * kTile, row_of_blocks());
-    at = advanced(at + blockIdx.x * (kTile * sizeof(T)), sizeof(uint4), vector);
-    at = advanced(at, tiles.row_bytes, line);
-    const int index = Tile::vector_index(line, vector);
-#pragma unroll
-    for (uint32_t i = 0; i < kTile / step; i++)
-        copy_word(&tile.vectors[Tile::below(index, i * step)],
-                  reinterpret_cast<const uint4*>(advanced(at, tiles.row_bytes * step, i)));
-    return true;
-}
-
-// Returns, on the host, the tiles that may be copied early, if rows are whole aligned vectors.
-inline EarlyTiles early_tiles(const QuantizeProblem& p, bool wide) {
-    const PlainMatrix& in = p.source.plain;
-    const int64_t row_bytes = in.row_stride * 2;
-    if (!wide || p.grouped.set() || p.source.matrices != 1 || row_bytes >= (int64_t(1) << 32) / kTile) return {};
-    return {static_cast<const uint8_t*>(in.data), uint32_t(row_bytes), uint32_t(p.source.cols / kTile),
-            uint32_t(p.source.rows / kTile)};
-}
-
 // Fills the tile element by element from unaligned rows. Out of line, since it is rare.
 template <class T>
 __device__ __noinline__ void fill_narrow(ChunkTile<T>& tile, const StoredBits<T>* from, int64_t row_stride, int rows,
