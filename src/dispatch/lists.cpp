@@ -20,6 +20,7 @@ const QuantizeImplementation* const quantize_list[] = {
     &cuda::quantize_rowwise,     // the rowwise part alone of 8 and 4 bits, of aligned rows
     &cuda::quantize_fp4_groups,  // groups of aligned BF16 to NVFP4 and MXFP4, columnwise or both
     &cuda::quantize_fp4_pairs,   // aligned BF16 to NVFP4 and MXFP4
+    &cuda::quantize_columns,     // aligned BF16 to columns of 8 bits, without groups
     &cuda::quantize_groups,      // groups of aligned BF16 to columns of MXFP8 1x32 and 32x32
     &cuda::quantize_tile,        // every other format, part and scaling of 8 and 6 bits: tiles of 128x128 in registers
     &cuda::quantize_fp4,  // all other NVFP4 and MXFP4: Hadamard transform, stochastic rounding, four-over-six, any rows

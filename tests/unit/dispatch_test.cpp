@@ -90,6 +90,7 @@ TEST_CASE("dispatch: in the lists, better implementations stand before those tha
         {"quantize", "quantize_rowwise", "quantize_tile"},
         {"quantize", "quantize_fp4_pairs", "quantize_tile"},
         {"quantize", "quantize_fp4_pairs", "quantize_fp4"},
+        {"quantize", "quantize_columns", "quantize_tile"},
         {"quantize", "quantize_groups", "quantize_tile"},
         {"quantize", "quantize_tile", "quantize_fp4"},
         {"activate", "activate_rowwise", "activate_tile"},

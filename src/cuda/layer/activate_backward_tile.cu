@@ -89,7 +89,8 @@ __global__ void __launch_bounds__(kPatchThreads, kSmBlocks<float>)
 #pragma unroll 1
     for (int half = 0;; half++) {
         coord.col = col + (half == 0 ? from.gate : from.up);
-        quantize_patch<E, float>(a, coord, Patch<float>(kTile, kTile), vectors, shared);
+        quantize_patch<E, float>(a, coord, Patch<float>(kTile, kTile), vectors, shared,
+                                 [&](const CodeTile& to) { store_lines<E, float>(shared.codes, to, a.access[1]); });
         if (half == 1) return;
         __syncthreads();  // all threads have stored scales
 #pragma unroll

@@ -74,7 +74,8 @@ __global__ void __launch_bounds__(Patch<float>::threads, kSmBlocks<float>)
     if (!find_tile(a.tiles, a.problem.grouped, shared.group, coord)) return;
     PatchVectors<float> vectors;
     activate_patch<kind>(a.problem, coord, shared.group, vectors);
-    quantize_patch<E, float>(a, coord, Patch<float>(kTile, kTile), vectors, shared);
+    quantize_patch<E, float>(a, coord, Patch<float>(kTile, kTile), vectors, shared,
+                             [&](const CodeTile& to) { store_lines<E, float>(shared.codes, to, a.access[1]); });
 }
 
 constexpr auto kernels = kernels_of(

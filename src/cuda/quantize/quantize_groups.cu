@@ -5,33 +5,23 @@
 //     columnwise codes      | 0 | 1 | 2 | 0 | 0 | 1 | 2 | 3 | 4 | 5 |       subtiles, numbered in their group: four groups
 //     thread blocks         [ - - - - - - - - ] [ - - - - ...
 //
-// They are two tiles of 128 rows, one for each threadIdx.y. It stores 256 bytes of each K-major row, whatever the sizes of
-// groups. Each warp finds its own group and needs no other warp until codes are stored. Among many groups the search takes
-// long: then a thread block takes several tiles of columns, one after the other. The last subtile of a group also stores the
-// rows that pad the rowwise part. The grid covers any ends; thread blocks without subtiles exit after the search.
+// It stores 256 bytes of each K-major row (two_tiles.cuh), whatever the sizes of groups. Each warp finds its own group and
+// needs no other warp until codes are stored. Among many groups the search takes long: then a thread block takes several
+// tiles of columns, one after the other. The last subtile of a group also stores the rows that pad the rowwise part. The
+// grid covers any ends; thread blocks without subtiles exit after the search.
 //
 // Bytes an element: 2 read, 1.03 written for each part. Bound by memory, and by the search before the first loads:
 // docs/performance.md, "Groups".
 #include "cuda/implementations.h"
 #include "cuda/memory/groups.cuh"
 #include "cuda/memory/read_thread.cuh"
-#include "cuda/device.h"
-#include "cuda/quantize/quantize_tile.cuh"
-#include "cuda/quantize/quantize_tile.h"
+#include "cuda/quantize/two_tiles.cuh"
 #include "cuda/tile/subtiles.cuh"
 
 namespace mxq::cuda {
 namespace {
 
-constexpr int kTwoTiles = 2, kBlockSubtiles = kTwoTiles * kTile / kSubtileRows;
-// Whether two thread blocks of two tiles fit on an SM of the chip that is compiled for. Kernels for other chips are empty.
-#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ < 900 || __CUDA_ARCH__ >= 1200)
-constexpr bool kTwoTilesFit = false;
-#else
-constexpr bool kTwoTilesFit = true;
-#endif
-
-constexpr int kTwoTilesThreads = kTwoTiles * Patch<Bf16>::threads, kTwoTilesBlocks = kSmBlocks<Bf16> / kTwoTiles;
+constexpr int kBlockSubtiles = kTwoTilesRows / kSubtileRows;
 
 struct Arguments {
     int64_t down;    // thread blocks
@@ -45,8 +35,6 @@ struct SubtilesShared {
     TileShared<E> tiles[kTwoTiles];
     Subtile subtiles[kBlockSubtiles];
 };
-
-__device__ __forceinline__ int thread_of_two() { return int(threadIdx.y) * Patch<Bf16>::threads + int(threadIdx.x); }
 
 // Returns the index of the warp among those of both tiles.
 __device__ __forceinline__ int warp_of_two() { return int(threadIdx.y) * kTileSubtiles + int(threadIdx.x) / 32; }
@@ -228,21 +216,6 @@ __device__ __forceinline__ void store_compact_columns(const QuantizeProblem& p, 
         [&](int line, int tile) { return shared.tiles[tile].scales.parts[1].words[0][line]; });
 }
 
-// Stores the K-major rows of both tiles by all threads, 16 bytes at a time.
-template <class E>
-__device__ __forceinline__ void store_two_tiles(const TileShared<E> (&shared)[kTwoTiles], const CodeTile& to) {
-    constexpr int threads = kTwoTilesThreads, units = kTwoTiles * kTile / sizeof(uint4), in_tile = units / kTwoTiles;
-    const int thread = thread_of_two(), unit = thread % units;
-#pragma unroll
-    for (int i = 0; i < kTile * units / threads; i++) {
-        const int line = i * (threads / units) + thread / units;
-        const auto* from = &shared[unit / in_tile].codes.words[TileCodes<E>::template line<Patch<Bf16>::columns>(line)];
-        if (line < to.lines && unit * int(sizeof(uint4)) < to.length)
-            *reinterpret_cast<uint4*>(to.codes + line * to.line_bytes + unit * sizeof(uint4)) =
-                reinterpret_cast<const uint4*>(from)[unit % in_tile];
-    }
-}
-
 // ---- The kernel ----------------------------------------------------------------------------------------------------------
 
 // Quantizes the subtiles of the thread block in a tile of columns, whose elements are loaded.
@@ -325,30 +298,6 @@ int64_t blocks_across(const QuantizeProblem& p, int64_t down) {
     return p.grouped.groups.count > many_groups && across * down >= enough_blocks ? ceil_div(across, tiles) : across;
 }
 
-// Returns why a problem is not one of aligned BF16 to columns of 8 bits, or why the device has no room for two tiles.
-Reason declines_two_tiles(const Context& context, const QuantizeProblem& problem) {
-    if (Reason reason = declines_tile_options(problem); !reason.empty()) return reason;
-    if (!problem.has_columnwise) return "needs a columnwise part, found the rowwise one alone";
-    if (!is_bf16(problem))
-        return
-            [format = problem.source.plain.format] { return std::string("needs bf16, found ") + find_format(format)->name; };
-    if (problem.format->bits != 8)
-        return [format = problem.format] { return std::string("needs codes of 8 bits, found ") + format->name; };
-    if (!is_wide_patch_source(problem) || code_access(problem.columnwise, problem.grouped.set()).bytes != 16)
-        return "needs aligned rows and aligned codes, found others";
-    if (Tiles(problem).count() == 0) return "needs elements, found none";
-    if (Reason reason = needs_cuda(context); !reason.empty()) return reason;
-    const int32_t capability = context.cuda->compute_capability, code = context.cuda->code_capability;
-    if (code < 90 || capability >= 120)
-        return [capability, code] {
-            return format_text(
-                "needs compute capability 9.0 to 11.0, where two thread blocks of two tiles fit on an SM, and "
-                "code compiled for it, found %d.%d and code for %d.%d",
-                capability / 10, capability % 10, code / 10, code % 10);
-        };
-    return "";
-}
-
 Reason declines(const Context& context, const QuantizeProblem& problem) {
     if (!problem.grouped.set()) return "needs groups, found none";
     if (Reason reason = declines_two_tiles(context, problem); !reason.empty()) return reason;
@@ -367,8 +316,8 @@ Reason declines(const Context& context, const QuantizeProblem& problem) {
 void run(const Context& context, const QuantizeProblem& problem, const Launch& call) {
     const int64_t down = ceil_div(subtiles_bound(problem), int64_t(kBlockSubtiles));
     const Arguments a{down, scale_rule(problem, AmaxBuffers(problem, nullptr)).saturates, {Tiles(problem).units}, problem};
-    launch(context, kernel_of(problem.format->element, problem.square_tiles), "quantize_groups",
-           grid_of_rows(blocks_across(problem, down), down), dim3(Patch<Bf16>::threads, kTwoTiles), 0, call.stream, a);
+    launch_two_tiles(context, kernel_of(problem.format->element, problem.square_tiles), "quantize_groups",
+                     grid_of_rows(blocks_across(problem, down), down), call.stream, a, Start::AfterAll);
 }
 
 void load(const Context&) {

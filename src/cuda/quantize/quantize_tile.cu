@@ -10,9 +10,9 @@
 //     codes    rowwise from registers, columnwise as chunks through shared memory (tile/codes.cuh)
 //     scales   as words through shared memory: 512 contiguous bytes (swizzled, padding included) or 4 a row
 //
-// Unaligned rows are loaded element by element, unaligned codes stored byte by byte. quantize_groups takes groups of aligned
-// BF16 to columns of MXFP8. ROW and TENSOR scales need a first pass (amax.cu); TENSOR scales are stored by the whole grid,
-// since experts and groups without rows have some.
+// Unaligned rows are loaded element by element, unaligned codes stored byte by byte. quantize_columns and quantize_groups
+// take aligned BF16 to columns of 8 bits. ROW and TENSOR scales need a first pass (amax.cu); TENSOR scales are stored by the
+// whole grid, since experts and groups without rows have some.
 //
 // Bytes an element: 2 or 4 read, 0.53 to 1.03 written for each part. Bound by memory: four thread blocks an SM at different
 // steps, with 16 loads in flight a thread, need neither TMA nor a second stage.
@@ -38,7 +38,8 @@ __global__ void __launch_bounds__(Patch<typename Source::Element>::threads, kSmB
     wait_for_previous_kernel();  // the maxima
     store_whole_scales<E>(a.problem, a.rule);
     if (!exists) return;
-    quantize_patch<E, T>(a, coord, Patch<T>(kTile, kTile), vectors, shared);
+    quantize_patch<E, T>(a, coord, Patch<T>(kTile, kTile), vectors, shared,
+                         [&](const CodeTile& to) { store_lines<E, T>(shared.codes, to, a.access[1]); });
 }
 
 // The first value: elements are held as BF16. quantize_fp4_pairs takes BF16 to 4 bits; with ROW scales BF16 is read as fp32.

@@ -141,9 +141,11 @@ __device__ __forceinline__ void forget_values(PatchVectors<T>& vectors) {
 }
 
 // Stores the codes and scales of a tile, whose elements are in registers, in every part. All threads of the block call it.
-template <class E, class T>
+// store_columns(to) stores the columnwise codes, which are in shared memory.
+template <class E, class T, class StoreColumns>
 __device__ __forceinline__ void quantize_patch(const TileArguments& a, const TileCoord& coord, const Patch<T>& patch,
-                                               PatchVectors<T>& vectors, TileShared<E>& shared) {
+                                               PatchVectors<T>& vectors, TileShared<E>& shared,
+                                               const StoreColumns& store_columns) {
     const QuantizeProblem& problem = a.problem;
     TileScales<E>& scales = shared.scales;
     const int shift = a.rule.shift;
@@ -164,8 +166,9 @@ __device__ __forceinline__ void quantize_patch(const TileArguments& a, const Til
     if (problem.has_columnwise) {
         const CodeTile to(problem.columnwise, coord, group_start(problem.grouped, shared.group, kColumnwisePart),
                           problem.source.cols);
-        store_lines<E, T>(shared.codes, to, a.access[1]);
+        store_columns(to);
     }
+    if (coord.row >= coord.rows) return;  // the missing second tile of a thread block of two
 #pragma unroll 1
     for (int columnwise = 0; columnwise < 2; columnwise++)
         if (has_part(problem, columnwise))
