@@ -1,5 +1,5 @@
-// The tile of dequantize_columnwise in shared memory, and the loads of codes and scales: asynchronous copies of the codes of
-// aligned K-major rows, else two aligned words for each.
+// The tile of dequantize_columnwise in shared memory, and the loads of codes and scales: asynchronous copies of aligned
+// K-major rows, else two aligned words for each.
 #pragma once
 #include "cuda/dequantize/dequantize.cuh"
 #include "cuda/memory/async_copy.cuh"
@@ -20,6 +20,7 @@ struct Arguments {
     uint32_t down, across;   // tiles of a matrix; with groups, all group tiles and the thread blocks of one
     uint32_t lines;          // rows of tiles of all matrices
     int32_t block_tiles;     // of a group tile that a thread block takes
+    bool wide_words_in;      // six bits: every K-major row is read in words of 16 bytes
 };
 
 // Returns log2 of the rows of a tile.
@@ -40,6 +41,10 @@ struct Tile {
     static constexpr int columns = Vector<T>::count;   // of a thread
     static constexpr int row_lanes = kTile / columns;  // lanes of one row
     static constexpr int warp_rows = 32 / row_lanes * kHalfChunk;
+    // The swizzle permutes units of one chunk. Units of 6-bit codes have two or four chunks, and are then whole words of 8
+    // or 16 bytes.
+    static constexpr int unit_chunks = bits == 6 ? rows / 128 : 1, units = chunks / unit_chunks;
+    static constexpr int unit_words = unit_chunks * chunk_words;
     // The minimum of rows that share a scale word of a K-major row, and the scale words of a row in the tile.
     static constexpr int least_word_rows = bits == 4 ? 4 * kNvBlock : 4 * kMxBlock;
     static constexpr int scale_words = rows / least_word_rows;
@@ -47,13 +52,13 @@ struct Tile {
     alignas(16) uint32_t codes[kTile * chunks * chunk_words];
     alignas(16) uint32_t scales[scale_words][kTile];
 
-    // Returns the swizzled index of a chunk in its K-major row. Lanes use different banks both when they hold one chunk of
+    // Returns the swizzled index of a unit in its K-major row. Lanes use different banks both when they hold one chunk of
     // every `columns`-th row and when they hold the chunks of one row.
-    static __device__ __forceinline__ uint32_t swizzled(uint32_t line, uint32_t chunk) {
-        return chunk ^ (line / columns % chunks);
+    static __device__ __forceinline__ uint32_t swizzled(uint32_t line, uint32_t unit) {
+        return unit ^ (line / columns % units);
     }
     static __device__ __forceinline__ uint32_t word_of_chunk(uint32_t line, uint32_t chunk) {
-        return (line * chunks + swizzled(line, chunk)) * chunk_words;
+        return (line * units + swizzled(line, chunk / unit_chunks)) * unit_words + chunk % unit_chunks * chunk_words;
     }
 };
 
@@ -61,26 +66,32 @@ struct Tile {
 // take neighbouring words.
 template <class Word, class Tile>
 __device__ __forceinline__ void start_codes(const uint8_t* from, int64_t line_bytes, int lines, int length, Tile& tile) {
-    constexpr uint32_t of_chunk = Tile::chunk_words * 4 / sizeof(Word), of_line = Tile::chunks * of_chunk;
+    constexpr uint32_t of_unit = Tile::unit_words * 4 / sizeof(Word), of_line = Tile::units * of_unit;
     constexpr uint32_t together = of_line % 16 == 0 ? 2 : 4, step = Tile::warps * together;
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 #pragma unroll 1  // unrolled, all addresses are computed before the first tile, and spill
     for (uint32_t index = lane; index < together * of_line; index += 32) {
-        const uint32_t first = warp * together + index / of_line, word = index % of_line, chunk = word / of_chunk;
+        const uint32_t first = warp * together + index / of_line, word = index % of_line, unit = word / of_unit;
         const uint8_t* at = from + first * line_bytes + word * sizeof(Word);
-        Word* const to = reinterpret_cast<Word*>(tile.codes) + first * of_line + word % of_chunk;
+        Word* const units = reinterpret_cast<Word*>(tile.codes) + first * of_line + word % of_unit;
         const int left = int(word * sizeof(Word)) * 8 < length * Tile::bits ? lines - int(first) : 0;
 #pragma unroll
         for (uint32_t line = 0; line < kTile; line += step, at += step * line_bytes)
-            if (int(line) < left) copy_word(to + line * of_line + Tile::swizzled(first + line, chunk) * of_chunk, at);
+            if (int(line) < left) copy_word(units + line * of_line + Tile::swizzled(first + line, unit) * of_unit, at);
     }
 }
 
-// Starts to load a tile's codes by words as wide as chunks allow.
 template <class Tile>
 __device__ __forceinline__ void start_codes(const Arguments& a, const uint8_t* from, int lines, int length, Tile& tile) {
-    using Word = std::conditional_t<Tile::bits == 8, uint4, std::conditional_t<Tile::bits == 4, uint2, uint32_t>>;
-    start_codes<Word>(from, a.problem.in.line_bytes, lines, length, tile);
+    const int64_t line_bytes = a.problem.in.line_bytes;
+    if constexpr (Tile::bits == 8)
+        return start_codes<uint4>(from, line_bytes, lines, length, tile);
+    else if constexpr (Tile::bits == 4)
+        return start_codes<uint2>(from, line_bytes, lines, length, tile);
+    else if (a.wide_words_in)
+        start_codes<std::conditional_t<Tile::unit_chunks == 4, uint4, uint2>>(from, line_bytes, lines, length, tile);
+    else
+        start_codes<uint32_t>(from, line_bytes, lines, length, tile);
 }
 
 // Returns the word at `at`, of which `existing` bytes exist. All codes of the tile are between `first` and `end`: aligned words
@@ -116,13 +127,35 @@ __device__ __noinline__ void load_unaligned(const uint8_t* from, int64_t line_by
 // Returns the rows that a scale word covers.
 __device__ __forceinline__ int word_rows_log2(const ScaleLayout& layout) { return layout.block == kNvBlock ? 6 : 7; }
 
+// Starts to load the scale words of a tile's K-major rows, which have `length` codes, where they are whole and aligned;
+// false: load_scales must. A swizzled tile is 512 contiguous bytes, and the next one follows.
+template <class Tile>
+__device__ __forceinline__ bool start_scales(const QuantizedPart& part, const ScaleLayout& layout, const uint8_t* scales,
+                                             int64_t first_line, int first_code, int length, Tile& tile) {
+    if (!layout.has_adjacent_fours() || (!layout.swizzled && layout.line_stride % 4 != 0)) return false;
+    const bool swizzled = layout.swizzled;
+    const uint32_t column = uint32_t(first_code) >> log2_of(uint32_t(layout.block));
+    const int words = ((length - 1) >> word_rows_log2(layout)) + 1;
+    const uint8_t* const first = scales + layout.offset(0, uint32_t(first_line), column);
+    if (reinterpret_cast<uintptr_t>(first) % 4 != 0 || (!swizzled && layout.columns - column < 4 * words)) return false;
+    const int line = line_of_word(layout, int(threadIdx.x % kTile));
+    if (line >= int(part.lines - first_line)) return true;
+    const int64_t in_tile =
+        swizzled ? threadIdx.x % kTile * 4 : (line >> log2_of(uint32_t(layout.tile_rows))) * layout.line_stride;
+    const uint8_t* const at = first + in_tile;
+#pragma unroll 1
+    for (int word = int(threadIdx.x / kTile); word < words; word += Tile::threads / kTile)
+        copy_word(&tile.scales[word][line], at + word * (swizzled ? int(kSwizzleBytes) : 4));
+    return true;
+}
+
 // Loads the scales of a tile's K-major rows as stored: a byte for each of four blocks, or one fp32 number. The loop follows
 // the order of the layout, so that a swizzled tile is read as 512 contiguous bytes.
 template <class Tile>
 __device__ __forceinline__ void load_scales(const QuantizedPart& part, const ScaleLayout& layout, const uint8_t* scales,
                                             int64_t first_line, int first_code, int length, Tile& tile) {
     const int rows_log2 = word_rows_log2(layout), words = ((length - 1) >> rows_log2) + 1;
-#pragma unroll 2
+#pragma unroll 1
     for (int i = threadIdx.x; i < words * kTile; i += Tile::threads) {
         const int word = i / kTile, in_tile = line_of_word(layout, i % kTile);
         const int64_t line = first_line + in_tile;

@@ -44,7 +44,8 @@ __device__ __forceinline__ void dequantize_tile(const Arguments& a, const Dequan
         load_unaligned(from, in.line_bytes, lines, filled, tile);
     else
         start_codes(a, from, lines, filled, tile);
-    if (filled > 0) load_scales(in, layout, scope.scales, col, first_row, filled, tile);
+    if (filled > 0 && !start_scales(in, layout, scope.scales, col, first_row, filled, tile))
+        load_scales(in, layout, scope.scales, col, first_row, filled, tile);
     wait_for_copies();
     __syncthreads();
     const int warp = int(threadIdx.x / 32), lane = int(threadIdx.x % 32), column = lane % Tile::row_lanes * Tile::columns;
@@ -151,6 +152,12 @@ Variant variant_of(const DequantizeProblem& p) {
     return p.grouped.set() || is_small(p) ? Variant::Tiles : Variant::Matrices;
 }
 
+// Returns whether codes of six bits can be read 64 at a time, three words of 16 bytes.
+bool has_wide_words(const DequantizeProblem& p) {
+    const QuantizedPart& in = p.in;
+    return in.bits == 6 && is_aligned(in.codes, 16) && in.line_bytes % 16 == 0 && in.length % 64 == 0 && !p.grouped.set();
+}
+
 // Returns how many tiles of a group tile a thread block takes: several where groups are so short that finding one takes as
 // long as its tile.
 int32_t tiles_of_block(const DequantizeProblem& p, int32_t rows) {
@@ -176,6 +183,7 @@ void run(const Context& context, const DequantizeProblem& problem, const Launch&
     a.problem = problem;
     a.block_tiles = problem.grouped.set() ? tiles_of_block(problem, rows) : 1;
     a.down = uint32_t(tiles_down(problem, rows));
+    a.wide_words_in = has_wide_words(problem);
     a.across = uint32_t(ceil_div(out.cols, kTile * a.block_tiles));
     a.lines = uint32_t(out.matrices) * a.down;
     launch(context, kernels, {out.format, problem.in.element, variant}, "dequantize_columnwise", grid_of_rows(a.across, a.lines),
