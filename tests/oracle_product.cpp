@@ -238,7 +238,7 @@ double rounding_of_sums(const Promise& promise, int32_t b_format, int64_t k) {
     if (promise.bound != MXQ_BOUND_EXACT_PRODUCTS) return 0;
     const std::string& name = promise.implementation;
     if (name == "weights_sm90" && b_format == MXQ_FORMAT_NVFP4) return static_cast<double>(k) * 0x1p-142;
-    for (const char* of_weights : {"skinny_sm90", "splitk_sm90", "wgmma_bf16_sm90", "mma_bf16_rows"})
+    for (const char* of_weights : {"splitk_sm90", "wgmma_bf16_sm90", "mma_bf16_rows"})
         if (name == of_weights) return static_cast<double>(k) * 0x1p-142;
     for (const char* of_16_bits : {"cublaslt", "cublaslt_grouped", "cublaslt_widen", "cublaslt_grouped_widen",
                                    "wgmma_plain_sm90", "wgmma_plain_widen", "wgmma_blocks_sm90", "weights_sm90"})

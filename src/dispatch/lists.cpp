@@ -66,13 +66,12 @@ const GemmImplementation* const gemm_list[] = {
     &cuda::cublaslt,          // cuBLASLt's tensor-core kernels, where version, chip and layout allow
     &cuda::cublaslt_swizzle,  // after a pass over compact scales, and over MX of 4 and 6 bits; where FP8 takes E8M0 scales
     &cuda::cublaslt_rebase,   // MX where FP8 takes no E8M0 scales: after a pass over each operand
-    &cuda::skinny_sm90,       // up to 128 rows: reads quantized weights once, exact
     &cuda::splitk_sm90,       // up to 128 rows, split-K in one launch, exact
     &cuda::wgmma_fp8_sm90,    // MX rebased by a kernel of our own, and FP8
     &cuda::wgmma_bf16_sm90,   // BF16, NVFP4, and FP8 with ROW scales, with quantized weights
     &cuda::wgmma_plain_sm90,  // BF16 with BF16, F16 with F16
     &cuda::wgmma_fp8_transpose,  // FP8 with MN-major FP8, which a pass transposes
-    &cuda::weights_sm90,         // what is BF16, or becomes so, with FP8 weights with scales of 128, MXFP4 and NVFP4
+    &cuda::weights_sm90,         // what is BF16, or becomes so, with quantized weights: few rows
     &cuda::weights_fp8_sm90,     // FP8 and MXFP8 with MXFP4 on FP8 tensor cores, few rows
     &cuda::wgmma_blocks_sm90,    // FP8 with scales of 128 with BF16, MX and NVFP4
     &cuda::cublaslt_widen,       // MN-major MX, and weight gradients that are exact or with BF16: after dequantizing to BF16
@@ -91,11 +90,10 @@ const GemmImplementation* const grouped_gemm_list[] = {
     &cuda::cublaslt,          // one call for each group, which needs their ends on the host
     &cuda::cublaslt_swizzle,
     &cuda::cublaslt_grouped_rebase,
-    &cuda::skinny_sm90,     // up to 128 rows a group
     &cuda::wgmma_fp8_sm90,  // MX; FP8 with ROW scales, which cuBLASLt does not group
     &cuda::wgmma_bf16_sm90,
     &cuda::wgmma_fp8_transpose,
-    &cuda::weights_sm90,       // what is BF16, or becomes so, with FP8 weights with scales of 128, MXFP4 and NVFP4
+    &cuda::weights_sm90,       // what is BF16, or becomes so, with quantized weights: few rows
     &cuda::weights_fp8_sm90,   // FP8 and MXFP8 with MXFP4 on FP8 tensor cores, few rows
     &cuda::wgmma_blocks_sm90,  // FP8 with scales of 128 with BF16, MX and NVFP4
     &cuda::wgmma_plain_widen,  // as above, and NVFP4 and FP8 with ROW scales

@@ -454,7 +454,7 @@ TEST_CASE("gemm options: kernels of sm_90 in a thread that has not used CUDA", "
     const struct {
         const char* name;
         const oracle::Spec &a, &b;
-    } rows[] = {{"skinny_sm90", mxfp8, mxfp4}, {"splitk_sm90", mxfp8, mxfp4}, {"wgmma_bf16_sm90", mxfp8, mxfp4}, {"wgmma_fp8_sm90", mxfp8, mxfp8}};
+    } rows[] = {{"weights_sm90", mxfp8, mxfp4}, {"splitk_sm90", mxfp8, mxfp4}, {"wgmma_bf16_sm90", mxfp8, mxfp4}, {"wgmma_fp8_sm90", mxfp8, mxfp8}};
     for (const auto& row : rows) {
         INFO(row.name);
         cases::Random random(29);

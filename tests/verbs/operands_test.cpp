@@ -291,7 +291,7 @@ MXQ_EACH_DEVICE("operands: a sum that its factors take below the normal range is
     const testing::InputPart of_x(device, x, spec, MXQ_PART_ROWWISE, a), of_y(device, y, spec, MXQ_PART_ROWWISE, b);
     const std::string chip = mxq_context_description(device.context);
     std::vector<std::string> names = testing::product_implementations(device);
-    if (chip.find("sm_90") != std::string::npos) names.insert(names.end(), {"skinny_sm90", "splitk_sm90", "wgmma_bf16_sm90"});
+    if (chip.find("sm_90") != std::string::npos) names.insert(names.end(), {"weights_sm90", "splitk_sm90", "wgmma_bf16_sm90"});
     for (const std::string& name : names) {
         INFO(name);
         testing::Output d(device, MXQ_FORMAT_BF16, {std::nullopt, 1, 1}, 0);

@@ -14,12 +14,10 @@
 namespace mxq::cuda {
 
 // Kinds of weights whose loads and decoding differ.
-enum class Weights { Bits4, Nvfp4, Bits6, Bits8 };
+enum class Weights { Bits4, Nvfp4, Bits6, Bits8, Fp8Blocks };  // Fp8Blocks: with an fp32 scale for 128 codes
 
 template <Weights kind>
-constexpr int weight_bits = kind == Weights::Bits8   ? 8
-                            : kind == Weights::Bits6 ? 6
-                                                     : 4;
+constexpr int weight_bits = kind == Weights::Bits8 || kind == Weights::Fp8Blocks ? 8 : kind == Weights::Bits6 ? 6 : 4;
 
 // E2M1 codes become BF16 numbers 2^126 too small. Up to this scale one factor compensates for both.
 constexpr int kE2m1Missing = 127 - E2M1::bias;
@@ -98,9 +96,9 @@ __device__ __forceinline__ uint32_t first_bytes(int32_t count) { return __funnel
 // Holds 32 codes of each of two K-major rows, and their scales.
 template <Weights kind>
 struct Fragment {
-    static constexpr int words_of_line = weight_bits<kind>;
+    static constexpr int words_of_line = weight_bits<kind>, kScales = kind == Weights::Nvfp4 ? 2 : 1;
     uint32_t words[2][words_of_line];
-    uint32_t scales[2][kind == Weights::Nvfp4 ? 2 : 1];
+    uint32_t scales[2][kScales];
 };
 
 // Returns codes 4 four .. 4 four + 3 of a row as they lie in its words; 4-bit codes in the low half.
@@ -114,6 +112,16 @@ __device__ __forceinline__ uint32_t four_codes(const Fragment<kind>& fragment, i
                                          : __funnelshift_r(words[word], words[word + 1], bit % 32));
     }
     return words[four / 2];
+}
+
+// Returns whether some of four words of either row have codes that are Inf or NaN.
+__device__ __forceinline__ bool any_special(const Bf16DecodeRule& rule, const Fragment<Weights::Bits8>& fragment, int four) {
+    uint32_t marks = 0;
+#pragma unroll
+    for (int l = 0; l < 2; l++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) marks |= mark_special_codes(rule, fragment.words[l][4 * four + i]);
+    return marks & kSpecialMarks;
 }
 
 // Returns whether some codes are Inf or NaN.

@@ -190,8 +190,8 @@ int64_t line_tiles(const RoutedProductProblem& p) {
     return has_halves(p) ? ceil_div(p.out.cols, int64_t(kTileLines / 2)) : few_rows::line_tiles(p.product);
 }
 
-// Returns up to how many choices the three launches are faster than the five of single verbs, whose products take
-// skinny_sm90 or mma_bf16_rows. An H200, us, tokens:
+// Returns up to how many choices the three launches are faster than the five of single verbs, whose products took
+// skinny_sm90, which weights_sm90 has replaced, or mma_bf16_rows. An H200, us, tokens:
 //
 //     single verbs | three launches                1              2              4              8
 //     MXFP4, gpt-oss-20b (top 4 of 32)             41.1 | 34.3    62.5 | 58.4    100.4 | 96.2   141.5 | 152.4

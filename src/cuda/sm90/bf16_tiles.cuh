@@ -40,7 +40,8 @@ struct Arguments {
     uint32_t sharing;  // blocks of a cluster, which share the contraction of a tile
     uint32_t parts;    // of a number of A: 2 of F16, a tile's high parts before its low ones
     bool wide;         // D takes copies of 16 bytes
-    bool shifted;      // splitk_sm90: scales of lines begin anywhere in words of four
+    bool shifted;      // splitk_sm90, weights_sm90: scales of lines are unaligned
+    bool has_blocks;   // weights_sm90: B has scales of blocks
 };
 
 // One tile of one product.

@@ -21,18 +21,18 @@ template <Weights kind, int codes = kScaledCodes>
 using ScalesOfLines = uint32_t[kScaleWords<kind, codes> + 1][kScaledLines];
 
 // Says where scales lie, for the lanes of a warp: those of every 32nd line from the lane's own on, counted from the word
-// that the matrix's first lies in. Halves are 128 lines.
-template <int halves = 1>
+// that the matrix's first lies in.
+template <int lines = kScaledLines>
 struct ScalePlaces {
-    static constexpr int kCount = halves * kScaledLines / 32;
+    static constexpr int kCount = lines / 32;
     const uint8_t* of_matrix;
     uint32_t of_line[kCount];
 };
 
 // Copies the scales of a step, words of four, whose first lie at multiples of 4 bytes. Lines behind the last count as the
 // last, since nobody stores their sums; words behind the last of a line stay as they are, if this may be a `last` step.
-template <Weights kind, bool last, int codes = kScaledCodes, int halves>
-__device__ __forceinline__ void copy_scales(const GemmProblem& p, const ScalePlaces<halves>& places, int32_t step,
+template <Weights kind, bool last, int codes = kScaledCodes, int lines>
+__device__ __forceinline__ void copy_scales(const GemmProblem& p, const ScalePlaces<lines>& places, int32_t step,
                                             ScalesOfLines<kind, codes>* to) {
     constexpr int words = kScaleWords<kind, codes>, codes_of_word = codes / words;
     const uint32_t lane = read_thread() % 32;
@@ -48,8 +48,8 @@ __device__ __forceinline__ void copy_scales(const GemmProblem& p, const ScalePla
 
 // Copies the words of a step's unaligned scales: one more than aligned ones take. With `last`, the last step leaves out a
 // word that has none of its scales. The reader shifts the scales.
-template <Weights kind, bool last, int codes = kScaledCodes, int halves>
-__device__ __forceinline__ void copy_shifted_scales(const GemmProblem& p, const ScalePlaces<halves>& places, int32_t step,
+template <Weights kind, bool last, int codes = kScaledCodes, int lines>
+__device__ __forceinline__ void copy_shifted_scales(const GemmProblem& p, const ScalePlaces<lines>& places, int32_t step,
                                                     ScalesOfLines<kind, codes>* to) {
     constexpr int32_t words = kScaleWords<kind, codes>, of_step = 4 * words;
     const int32_t first = step * of_step, left = int32_t(p.b.layout.columns) - first;
@@ -81,11 +81,11 @@ __device__ __forceinline__ uint32_t scales_of_line(const GemmProblem& p, const b
     return uint32_t(scale_line(p.b.layout, min(uint32_t(tile.line) + line, uint32_t(p.n) - 1)));
 }
 
-template <int halves = 1>
-__device__ __forceinline__ ScalePlaces<halves> find_scales(const GemmProblem& p, const bf16::Tile& tile) {
+template <int lines = kScaledLines>
+__device__ __forceinline__ ScalePlaces<lines> find_scales(const GemmProblem& p, const bf16::Tile& tile) {
     const uint8_t* const of_matrix = matrix_scales(p.b, tile.group);
     const uint32_t before = uint32_t(reinterpret_cast<uintptr_t>(of_matrix)) % 4;
-    ScalePlaces<halves> places{of_matrix - before, {}};
+    ScalePlaces<lines> places{of_matrix - before, {}};
 #pragma unroll
     for (int i = 0; i < places.kCount; i++)
         places.of_line[i] = before + scales_of_line(p, tile, read_thread() % 32 + 32 * i);
@@ -108,13 +108,13 @@ __device__ __forceinline__ LastScales last_scales(const GemmProblem& p, const bf
 // Copies the scales of the last step of a tile, of which some blocks may not exist, and waits for them. Theirs become those
 // of finite numbers, since the codes there are zeros; or with `repeats` the last that exists. Computes each address anew,
 // since registers are short.
-template <Weights kind, int halves, int codes = kScaledCodes, bool repeats = false>
+template <Weights kind, int lines, int codes = kScaledCodes, bool repeats = false>
 __device__ __forceinline__ void copy_last_scales(const GemmProblem& p, const bf16::Tile& tile, bool shifted, int32_t step,
                                                  ScalesOfLines<kind, codes>* to) {
     constexpr int32_t words = kScaleWords<kind, codes>;
     const int32_t left = int32_t(p.b.layout.columns) - step * 4 * words;
 #pragma unroll 1
-    for (uint32_t line = read_thread() % 32; line < halves * kScaledLines; line += 32) {
+    for (uint32_t line = read_thread() % 32; line < lines; line += 32) {
         const LastScales of_line = last_scales(p, tile, shifted, line, uint32_t(step * codes), left);
         const int32_t step_of_words = p.b.layout.swizzled ? kSwizzleBytes : 4;
 #pragma unroll 1
@@ -125,7 +125,7 @@ __device__ __forceinline__ void copy_last_scales(const GemmProblem& p, const bf1
     wait_for_copies();
     if (left >= 4 * words) return;
 #pragma unroll 1
-    for (uint32_t line = read_thread() % 32; line < halves * kScaledLines; line += 32) {
+    for (uint32_t line = read_thread() % 32; line < lines; line += 32) {
         auto& scales = to[line / kScaledLines];
         const int32_t end = last_scales(p, tile, shifted, line, 0, left).end, at = (end - 1) / 4;
         const uint32_t last = scales[at][line % kScaledLines] >> (end - 1) % 4 * 8 & 0xFF;

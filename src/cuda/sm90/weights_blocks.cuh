@@ -38,8 +38,8 @@ template <int tokens>
 struct BlocksConsumer {
     // More codes a turn leave no registers for the sums of 64 tokens where two CTAs share an SM.
     static constexpr int kTurnProducts = tokens == kSomeTokens ? 1 : 2, kTurns = kBlockNumbers / (16 * kTurnProducts),
-                         kSteps = kBlockSteps<Weights::Bits8>, kStepTurns = kTurns / kSteps;
-    using Block = Shared<Weights::Bits8, tokens, 1>;
+                         kSteps = kBlockNumbers / kLineBytes, kStepTurns = kTurns / kSteps;
+    using Block = Shared<Weights::Fp8Blocks, tokens, 1>;
     using Operands = uint32_t[kTurnProducts][4];
     const Arguments& args;
     Block& shared;
@@ -64,10 +64,10 @@ struct BlocksConsumer {
     }
     // Multiplies a turn of a stage that is full. Operands of the turn before the last are free then.
     template <int count>
-    __device__ __forceinline__ void multiply_turn(float (&part)[count], const Stage<Weights::Bits8, tokens, 1>& stage,
+    __device__ __forceinline__ void multiply_turn(float (&part)[count], const Block::OneStage& stage,
                                                   int turn, Operands& operands) {
         decode(uint32_t(__cvta_generic_to_shared(stage.codes[0])) + place, turn % kStepTurns, operands);
-        const TileDescriptor described = describe_tile(stage.boxes[0]);
+        const TileDescriptor described = describe_tile(stage.boxes);
         order_products();
 #pragma unroll
         for (int i = 0; i < kTurnProducts; i++)
@@ -90,7 +90,7 @@ struct BlocksConsumer {
         for (int step = 0; step < kSteps; step++, ring.next()) {
             stages[step] = ring.at();
             wait(shared.full[ring.at()], ring.parity());
-            const Stage<Weights::Bits8, tokens, 1>& stage = shared.stages[uniform(int32_t(ring.at()))];
+            const auto& stage = shared.stages[uniform(int32_t(ring.at()))];
 #pragma unroll
             for (int turn = step * kStepTurns; turn < (step + 1) * kStepTurns; turn++)
                 multiply_turn(part, stage, turn, operands[turn % 2]);
@@ -105,21 +105,21 @@ struct BlocksConsumer {
         for (int i = 0; i < columns / 2; i++) totals[i] = __fmaf_rn(part[i], of_lines[i / 2 % 2], totals[i]);
     }
     template <int columns>
-    __device__ __forceinline__ void multiply_blocks() {
+    __device__ __forceinline__ void multiply_blocks(int32_t blocks) {
 #pragma unroll 1
-        for (int32_t left = blocks_of_cta(args).count; left > 0; left--) multiply_block<columns>();
+        for (int32_t left = blocks; left > 0; left--) multiply_block<columns>();
     }
     __device__ __forceinline__ void multiply_tile(const Tile& tile) {
         largest[0] = largest[1] = 0;
 #pragma unroll
         for (float& total : totals) total = 0;
         if (args.parts == 1 && tile.rows <= tokens / 2)
-            multiply_blocks<tokens / 2>();
+            multiply_blocks<tokens / 2>(tile.blocks);
         else
-            multiply_blocks<tokens>();
+            multiply_blocks<tokens>(tile.blocks);
         if (args.parts == 2) bf16::add_low_parts(totals);
     }
-    __device__ __forceinline__ const float (&totals_of(int) const)[tokens / 2] { return totals; }
+    __device__ __forceinline__ float (&totals_of(int))[tokens / 2] { return totals; }
     // Returns which of the warp's 16 lines have sums that are to be made again, a bit each.
     __device__ __forceinline__ uint32_t lines_to_repair() const {
         uint32_t lines = 0;

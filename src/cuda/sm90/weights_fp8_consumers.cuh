@@ -37,7 +37,7 @@ template <class Block>
 struct Fp8Consumer {
     static constexpr int kTurnProducts = 2, kBoxTurns = 2, kTurns = Block::kBoxes * kBoxTurns, tokens = Block::kTokens;
     static constexpr TokenScales kTokenScales = Block::kTokenScales;
-    static constexpr int kSums = (tokens < bf16::kOutTokens ? bf16::kOutTokens : tokens) / 2;
+    static constexpr int kSums = Block::kOutTokens / 2;
     // Sums of 128 products are added up before the totals, where registers suffice.
     static constexpr bool kSumsBoxes = tokens == kFewestTokens && kTokenScales != TokenScales::Of32;
     // The last step of a tile stands behind the loop, whose steps then need not ask for the next; where registers suffice.
@@ -166,7 +166,7 @@ struct Fp8Consumer {
             if (elect_lane()) arrive(shared.free[stage]);
         };
 #pragma unroll 1
-        for (int32_t left = blocks_of_cta<Block::kBlock>(args).count; left > kPeeled; left--)
+        for (int32_t left = tile.blocks; left > kPeeled; left--)
             multiply_step(kPeeled == 1 || left > 1);
         if (kPeeled == 1) multiply_step(false);
         ring.bits = next + 8 * parity;
@@ -180,7 +180,7 @@ struct Fp8Consumer {
         else
             multiply_steps<tokens>(tile);
     }
-    __device__ __forceinline__ const float (&totals_of(int) const)[kSums] { return totals; }
+    __device__ __forceinline__ float (&totals_of(int))[kSums] { return totals; }
     // Returns which of the warp's 16 lines have sums that are to be made again, a bit each.
     __device__ __forceinline__ uint32_t lines_to_repair(const Tile& tile) const {
         return unusual_lines<false>(args.problem, tile, unusual & kSigns, unusual & kSigns >> 1);

@@ -132,7 +132,7 @@ struct FoldedConsumer {
         load_box(next, 0, codes_at, line, shifts, own);
         decode(own, 0, operands[0]);
 #pragma unroll 1
-        for (int32_t left = blocks_of_cta<Block::kBlock>(args).count; left > 0; left--) {
+        for (int32_t left = tile.blocks; left > 0; left--) {
             const uint32_t stage = uint32_t(uniform(int32_t(next)));  // so that descriptors are, too
             if (++next == Block::kStages) next = 0, parity ^= 1;
             float of_lines[Block::kBoxes][2];
@@ -176,7 +176,7 @@ struct FoldedConsumer {
         else
             multiply_steps<tokens>(tile);
     }
-    __device__ __forceinline__ const float (&totals_of(int) const)[kSums] { return totals; }
+    __device__ __forceinline__ float (&totals_of(int))[kSums] { return totals; }
     // Returns which of the warp's 16 lines have sums that are to be made again, a bit each.
     __device__ __forceinline__ uint32_t lines_to_repair(const Tile& tile) const {
         return unusual_lines<true>(args.problem, tile, unusual & 0xFFFF, unusual >> 16);

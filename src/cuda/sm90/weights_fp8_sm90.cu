@@ -19,6 +19,7 @@
 #include "cuda/sm90/weights_fp8_consumers.cuh"
 #include "cuda/sm90/weights_fp8_folded.cuh"
 #include "cuda/sm90/weights_fp8_producer.cuh"
+#include "cuda/sm90/weights_host.cuh"
 #include "cuda/sm90/weights_output.cuh"
 #include "dispatch/prepared.h"
 
@@ -38,28 +39,25 @@ constexpr int kConsumerRegisters = (3 * kStartRegisters<ctas> - kProducerRegiste
 template <class Block>
 using ConsumerOf = std::conditional_t<Block::kFolded, FoldedConsumer<Block>, Fp8Consumer<Block>>;
 template <class Block>
-constexpr int kOutTokens = 2 * ConsumerOf<Block>::kSums;
-
-template <class Block>
 __device__ __forceinline__ void consume(const Fp8Arguments& args, Block& shared) {
-    constexpr int tokens = kOutTokens<Block>;
     ConsumerOf<Block> consumer{args, shared, {}, {}, {}};
+    const auto slots = [&]() -> Ring<kSlots>& { return shared.slots[bf16::consumer_warp()]; };
+    if (read_thread() % 32 == 0) slots() = {};
+    __syncwarp();
 #pragma unroll 1
-    for (Ring<kSlots> slots;; slots.next()) {
-        wait(shared.tile_full[slots.at()], slots.parity());
-        const Tile& tile = shared.tiles[slots.at()];
-        if (!tile.exists) return;
-        consumer.multiply_tile(tile);
-        const uint32_t repair = consumer.lines_to_repair(tile);
-        if (args.sharing > 1)
-            write_shared_tile<Block::kKind, tokens>(args, reinterpret_cast<Exchange<tokens>&>(shared.stages), tile,
-                                                    consumer.totals_of(0), repair, shared.out);
-        else
-            write_own_lines<Block::kKind, tokens, Block::kTokens == kFewestTokens>(
-                args, tile, bf16::first_line_of(tile), consumer.totals_of(0), repair, shared.out);
-        if (block_of_cluster() == 0) clear_padding(args, tile, bf16::first_line_of(tile), tokens);
+    while (true) {
+        wait(shared.tile_full[slots().at()], slots().parity());
+        if (!shared.tiles[slots().at()].exists) return;
+        consumer.multiply_tile(shared.tiles[slots().at()]);
+        const Tile& tile = shared.tiles[slots().at()];
+        finish_tile<Block::kKind, Block::kTokens == kFewestTokens>(args, shared, tile, consumer,
+                                                                   consumer.lines_to_repair(tile));
         __syncwarp();
-        if (read_thread() % 32 == 0) arrive(shared.tile_free[slots.at()]);
+        if (read_thread() % 32 == 0) {
+            arrive(shared.tile_free[slots().at()]);
+            slots().next();
+        }
+        __syncwarp();
     }
 }
 
@@ -104,7 +102,7 @@ template <int tokens, TokenScales scales>
 constexpr KernelEntry<Key, Fp8Arguments> entry() {
     using Block = Fp8Shared<tokens, scales>;
     static_assert(sizeof(Block) <= Block::kMostBytes, "what a CTA may have");
-    static_assert(sizeof(Exchange<kOutTokens<Block>>) <= sizeof(Block::stages),
+    static_assert(sizeof(Exchange<Block::kOutTokens>) <= sizeof(Block::stages),
                   "what is exchanged lies where the stages were");
     return {{tokens, scales}, weights_fp8_sm90_kernel<Block>, kThreads, sizeof(Block)};
 }
@@ -128,25 +126,18 @@ int32_t tokens_of(const GemmProblem& p) {
     return is_some || token_scales_of(p.a) == TokenScales::Of32 ? kSomeTokens : kMostTokens;
 }
 
-int64_t line_tiles(const GemmProblem& p) { return ceil_div(p.n, int64_t(kTileLines)); }
+int32_t ctas_of_sm(const GemmProblem& p) { return fp8_ctas_of_sm(tokens_of(p), token_scales_of(p.a)); }
 
-int64_t tiles_of(const GemmProblem& p) {
-    const int64_t rows = tokens_of(p);
-    const int64_t of_tokens =
-        p.grouping == Grouping::Rows ? group_tiles_bound({p.groups, p.group_rows}, rows) : ceil_div(p.m, rows);
-    return of_tokens * line_tiles(p);
-}
-
-Room room_of(const Context& context, const GemmProblem& p) {
-    const int64_t all = context.cuda->multiprocessors;
-    if (p.sm_count > 0) return {std::min<int64_t>(p.sm_count, all), std::min<int64_t>(p.sm_count, all)};
-    return {all, all * fp8_ctas_of_sm(tokens_of(p), token_scales_of(p.a))};
-}
+int64_t blocks_of(const GemmProblem& p) { return ceil_div(p.k, int64_t(2 * kBlockNumbers)); }
 
 // Rows that must be invariant have sums of one CTA.
 Cut cut_of(const Context& context, const GemmProblem& p) {
     if (p.row_invariant) return {tokens_of(p), 1};
-    return weights::cut_of(tiles_of(p), ceil_div(p.k, int64_t(2 * kBlockNumbers)), tokens_of(p), room_of(context, p));
+    return weights::cut_of(tiles_of(p, tokens_of(p)), blocks_of(p), tokens_of(p), room_of(context, p, ctas_of_sm(p)));
+}
+
+Ctas ctas_of(const Context& context, const GemmProblem& p, const Cut& cut) {
+    return weights::ctas_of(p, cut, tiles_of(p, cut.tokens), blocks_of(p), room_of(context, p, ctas_of_sm(p)).ctas);
 }
 
 // Returns whether the scales of A lie row by row.
@@ -181,41 +172,20 @@ TileMap map_of_fp8_tokens(const Fp8Tokens& tokens, int32_t rows) {
 
 TileMap map_of_codes(const GemmProblem& p) { return map_of_lines(p, 2 * kBlockNumbers, kTileLines); }
 
-Reason needs_sizes(const GemmProblem& p) {
-    constexpr int64_t most = int64_t(1) << 31;
-    if (p.grouping == Grouping::Contraction) return "needs groups of rows or none, found groups along the contraction";
-    if (p.m == 0 || p.n == 0 || p.k == 0) return "needs elements in both operands, found none";
-    if (p.a.lines >= most || p.n >= most || p.k >= most) return "needs less than 2^31 rows, columns and codes of a line";
-    if (auto reason = needs_mappable(map_of_codes(p)); !reason.empty()) return reason;
-    if (const double tiles = double(tiles_of(p)); tiles > 4294000000.0)  // turns of all CTAs are counted in 32 bits
-        return [tiles] { return format_text("needs less than 2^32 tiles of D, found %.0f", tiles); };
-    return {};
-}
-
 Prepared prepare(const Context& context, const GemmProblem& p) {
     if (auto reason = needs_cuda(context); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_chip(context); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_operands(p); !reason.empty()) return {reason, 0, nullptr};
-    if (auto reason = needs_sizes(p); !reason.empty()) return {reason, 0, nullptr};
-    return {{}, fp8_token_bytes(p.a), nullptr};
+    if (auto reason = needs_sizes(p, double(tiles_of(p, tokens_of(p)))); !reason.empty()) return {reason, 0, nullptr};
+    if (auto reason = needs_mappable(map_of_codes(p)); !reason.empty()) return {reason, 0, nullptr};
+    return {{}, fp8_token_bytes(p.a) + ctas_of(context, p, cut_of(context, p)).bytes, nullptr};
 }
 
 Fp8Arguments arguments_of(const GemmProblem& p, const Fp8Tokens& tokens, const Cut& cut) {
     Fp8Arguments args{};
+    fill_arguments(args, p, cut.tokens, kTileLines, cut.sharing);
     args.tokens = tensor_map(driver(), map_of_fp8_tokens(tokens, cut.tokens));
     args.codes = tensor_map(driver(), map_of_codes(p));
-    args.problem = p;
-    args.shifted = has_shifted_scales(p.b);
-    args.tile_tokens = uint32_t(cut.tokens);
-    args.line_tiles = uint32_t(line_tiles(p));
-    args.sharing = uint32_t(cut.sharing);
-    args.parts = 1;
-    args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);
-    args.units.at[kSourceScales] = uint32_t(p.a.units.scales);
-    args.units.at[kRowwiseCodes] = uint32_t(p.d.group_unit);
-    args.units.tile_rows_log2 = uint32_t(log2_of(args.tile_tokens));
-    const int64_t element = find_format(p.d.format)->bits / 8;
-    args.wide = p.d.row_stride * element % 16 == 0 && reinterpret_cast<uintptr_t>(p.d.data) % 16 == 0;
     args.token_scales = tokens.scales;
     args.token_lines = uint32_t(tokens.lines);
     return args;
@@ -224,13 +194,14 @@ Fp8Arguments arguments_of(const GemmProblem& p, const Fp8Tokens& tokens, const C
 void run(const Context& context, const GemmProblem& p, const Launch& call) {
     const CurrentDevice current(*context.cuda);  // whose driver encodes tensor maps
     const Cut cut = cut_of(context, p);
-    const int64_t tiles = tiles_of(p);
-    if (tiles == 0) return;
+    const Ctas ctas = ctas_of(context, p, cut);
+    if (ctas.count == 0) return;
     const Fp8Tokens tokens = fp8_tokens(p.a, call.workspace);
     arrange_fp8_tokens(context, p.a, tokens, is_folded(cut.tokens, token_scales_of(p.a)), call.stream);
-    const int64_t ctas = cut.sharing > 1 ? tiles * cut.sharing : std::min(tiles, room_of(context, p).ctas);
-    launch(context, kernels, Key{cut.tokens, token_scales_of(p.a)}, "weights_fp8_sm90", dim3(unsigned(ctas)), call.stream,
-           arguments_of(p, tokens, cut), Start::WithPrevious, uint32_t(cut.sharing));
+    Fp8Arguments args = arguments_of(p, tokens, cut);
+    share_tiles(args, ctas, static_cast<uint8_t*>(call.workspace) + fp8_token_bytes(p.a));
+    launch(context, kernels, Key{cut.tokens, token_scales_of(p.a)}, "weights_fp8_sm90", dim3(unsigned(ctas.count)), call.stream,
+           args, Start::WithPrevious, uint32_t(cut.sharing));
 }
 
 void load(const Context& context) {

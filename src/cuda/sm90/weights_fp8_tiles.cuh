@@ -26,7 +26,7 @@ constexpr int32_t fp8_ctas_of_sm(int32_t tokens, TokenScales scales) {
 
 template <int tokens, TokenScales scales_of_tokens>
 struct Fp8Shared {
-    static constexpr int kTokens = tokens, kHalves = 1, kSteps = 1;  // steps of a block
+    static constexpr int kTokens = tokens, kOutTokens = std::max(tokens, bf16::kOutTokens), kHalves = 1, kSteps = 1;  // steps of a block
     static constexpr int kBoxes = 2, kBlock = kBoxes * kBlockNumbers, kLine = kBlock / 2;
     static constexpr TokenScales kTokenScales = scales_of_tokens;
     static constexpr Weights kKind = Weights::Bits4;
@@ -48,6 +48,8 @@ struct Fp8Shared {
     alignas(16) float token_scales[kStages][kBoxes][kFloats > 0 ? kFloats : 1];
     FoldedCodes folded;
     Tile tiles[kSlots];
+    Schedule schedule;
+    Ring<kSlots> slots[kConsumerWarps];  // of the next tile of each, since registers are short
     Barrier full[kStages], free[kStages], tile_full[kSlots], tile_free[kSlots];
 };
 

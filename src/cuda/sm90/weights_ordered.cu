@@ -12,6 +12,7 @@
 #include "cuda/sm90/weights_ordered.h"
 #include "cuda/sm90/weights_ordered_decode.cuh"
 #include "cuda/sm90/weights_output.cuh"
+#include "cuda/sm90/weights_host.cuh"
 #include "cuda/sm90/weights_producer.cuh"
 #include "cuda/sm90/wgmma_columns.cuh"
 
@@ -72,7 +73,7 @@ __device__ __forceinline__ void load_block_scales(const Arguments& args, Ordered
     const GemmProblem& p = args.problem;
     Ring<OrderedShared<kind, tokens>::kCodeStages> ring;
     each_tile<true>(shared, shared.tile_full, [&](const Tile& tile) {
-        const ScalePlaces<1> places = find_scales<1>(p, tile);
+        const ScalePlaces<kLines> places = find_scales<kLines>(p, tile);
         const bool has_last = args.shifted || p.k % kBlockNumbers != 0;
         const int32_t last = blocks_of(args) - has_last;
 #pragma unroll 1
@@ -87,7 +88,7 @@ __device__ __forceinline__ void load_block_scales(const Arguments& args, Ordered
         }
         if (!has_last) return;
         wait(shared.code_free[ring.at()], ring.parity() ^ 1);
-        copy_last_scales<weights, 1>(p, tile, args.shifted, last, &shared.scales[ring.at()]);
+        copy_last_scales<weights, kLines>(p, tile, args.shifted, last, &shared.scales[ring.at()]);
         arrive(shared.code_full[ring.at()]);
         ring.next();
     });
@@ -123,7 +124,7 @@ __device__ __forceinline__ void find_ordered_tiles(const Arguments& args, Ordere
     Ring<kSlots> slots;
 #pragma unroll 1
     for (uint32_t number = blockIdx.x; exists; number += gridDim.x, slots.next()) {
-        Tile tile = bf16::find_tile(args, number);
+        Tile tile{bf16::find_tile(args, number)};
         tile.line /= bf16::kTileLines / kLines;
         pad_last_tile(args, tile);
         wait(shared.tile_free[slots.at()], slots.parity() ^ 1);
@@ -347,16 +348,10 @@ Kind kind_of(const GemmOperand& b) {
 }
 
 int64_t tiles_with(const GemmProblem& p, int32_t tokens) {
-    const int64_t rows = tokens / parts_of_numbers(p.a);
-    const int64_t of_tokens =
-        p.grouping == Grouping::Rows ? group_tiles_bound({p.groups, p.group_rows}, rows) : ceil_div(p.m, rows);
-    return of_tokens * ceil_div(p.n, int64_t(kLines));
+    return tiles_of(p, tokens / parts_of_numbers(p.a), kLines);
 }
 
-int64_t most_ctas(const Context& context, const GemmProblem& p) {
-    const int64_t all = context.cuda->multiprocessors;
-    return p.sm_count > 0 ? std::min<int64_t>(p.sm_count, all) : all;
-}
+int64_t most_ctas(const Context& context, const GemmProblem& p) { return room_of(context, p, 1).ctas; }
 
 // Returns the tokens of a tile, those with which all rounds of tiles take least. Sums of tiles of any size are the same.
 int32_t ordered_tokens(const Context& context, const GemmProblem& p) {
@@ -378,22 +373,11 @@ void run_ordered(const Context& context, const GemmProblem& p, const GemmOperand
     const Kind kind = kind_of(p.b);
     const int32_t of_tile = ordered_tokens(context, p), rows = of_tile / parts_of_numbers(p.a);
     Arguments args{};
+    fill_arguments(args, p, rows, kLines);
     args.tokens = tensor_map(driver(), map_of_tokens(tokens, rows));
     args.codes = tensor_map(driver(), map_of_lines(p, kBlockNumbers, kLines));
-    args.problem = p;
     args.rule = weights.rule;
     args.missing = weights.missing;
-    args.shifted = has_shifted_scales(p.b);
-    args.tile_tokens = uint32_t(rows);
-    args.line_tiles = uint32_t(ceil_div(p.n, int64_t(kLines)));
-    args.sharing = 1;
-    args.parts = uint32_t(parts_of_numbers(p.a));
-    args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);
-    args.units.at[kSourceScales] = uint32_t(p.a.units.scales);
-    args.units.at[kRowwiseCodes] = uint32_t(p.d.group_unit);
-    args.units.tile_rows_log2 = uint32_t(log2_of(args.tile_tokens));
-    const int64_t element = find_format(p.d.format)->bits / 8;
-    args.wide = p.d.row_stride * element % 16 == 0 && reinterpret_cast<uintptr_t>(p.d.data) % 16 == 0;
     const int64_t ctas = std::min(tiles_with(p, of_tile), most_ctas(context, p));
     launch(context, kernels, Key{kind, of_tile}, "weights_sm90", dim3(unsigned(ctas)), stream, args);
 }

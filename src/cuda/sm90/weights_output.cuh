@@ -1,14 +1,14 @@
-// From the sums of weights_sm90 to D, by bf16_output.cuh: those of a CTA that has all of a contraction, or of the CTAs of a
-// cluster, added up in their order by the pieces of bf16_exchange.cuh.
+// From the sums of weights_sm90 to D, by bf16_output.cuh: those of a CTA that has all of a contraction or the end of one, or
+// of the CTAs of a cluster, added up in their order by the pieces of bf16_exchange.cuh.
 #pragma once
 #include "cuda/sm90/bf16_output.cuh"
-#include "cuda/sm90/weights_tiles.cuh"
+#include "cuda/sm90/weights_parts.cuh"
 
 namespace mxq::cuda::sm90::weights {
 
 // Brings a piece, 16 lines by 32 tokens, to D; `line` and `token` are the first. Its sums come by way of shared memory
 // (put_turn), since registers are short while other sums wait in them. `lifted`: kLift is part of them.
-template <Weights kind, bool lifted = kind == Weights::Bits8>
+template <Weights kind, bool lifted = kind == Weights::Fp8Blocks>
 __device__ __noinline__ void write_piece(const Arguments& args, const Tile& tile, int32_t line, int token, uint32_t repair,
                                          uint8_t* out) {
     float sums[bf16::kTurnSums];
@@ -82,7 +82,7 @@ __device__ __noinline__ bool write_few_tokens(const Arguments& args, const Tile&
 
 // Writes 16 lines, from `line` on, of a tile that this CTA has alone; `few`: it has up to 16 tokens. Kernels with larger
 // tiles do without, since the code alone made them up to 4% slower.
-template <Weights kind, int tokens, bool few, bool lifted = kind == Weights::Bits8>
+template <Weights kind, int tokens, bool few, bool lifted = kind == Weights::Fp8Blocks>
 __device__ __forceinline__ void write_own_lines(const Arguments& args, const Tile& tile, int32_t line,
                                                 const float (&sums)[tokens / 2], uint32_t repair,
                                                 uint8_t (*outs)[bf16::kOutBytes]) {
@@ -153,6 +153,29 @@ __device__ __forceinline__ void write_shared_tile(const Arguments& args, Exchang
         bf16::put_turn(all, reinterpret_cast<float*>(out));
         write_piece<kind>(args, tile, line, token, of_lines, out);
     }
+}
+
+// Takes the sums of a tile, or of a part of one, to where they belong.
+template <Weights kind, bool few, class Block, class Consumer>
+__device__ __forceinline__ void finish_tile(const Arguments& args, Block& shared, const Tile& tile, Consumer& consumer,
+                                            uint32_t repair) {
+    constexpr int out_tokens = Block::kOutTokens, sums = Block::kTokens / 2;
+    if (Block::kHalves == 1 && args.sharing > 1) {
+        write_shared_tile<kind, out_tokens>(args, reinterpret_cast<Exchange<out_tokens>&>(shared.stages), tile,
+                                            consumer.totals_of(0), repair, shared.out);
+    } else {
+        if (Block::kHalves == 1 && !tile.ends) return leave_part<sums>(args, consumer.totals_of(0), repair);
+        if (Block::kHalves == 1 && tile.first_block > 0)
+            repair |= add_parts<sums>(args, tile.first_cta, consumer.totals_of(0));
+#pragma unroll
+        for (int half = 0; half < Block::kHalves; half++)
+            write_own_lines<kind, out_tokens, few>(args, tile, bf16::first_line_of(tile) + half * kTileLines,
+                                                   consumer.totals_of(half), repair, shared.out);
+    }
+    if (block_of_cluster() == 0)
+#pragma unroll 1
+        for (int half = 0; half < Block::kHalves; half++)
+            clear_padding(args, tile, bf16::first_line_of(tile) + half * kTileLines, out_tokens);
 }
 
 }  // namespace mxq::cuda::sm90::weights

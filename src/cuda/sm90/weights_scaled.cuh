@@ -1,12 +1,14 @@
-// The warps of weights_sm90 that decode and multiply FP4 weights with scales of 32 or 16 codes:
+// The warps of weights_sm90 that decode and multiply weights with scales of 32 or 16 codes, or of whole lines, for tiles of 32
+// to 128 tokens:
 //
 //     shared       128 codes of a line and their scales
-//     registers    32 or 64 codes as BF16, times their scales: decoded while the tensor cores multiply those before
+//     registers    8 or 16 codes of each line of a thread as BF16, times their scales: decoded while the tensor cores
+//                  multiply those before
 //     fp32         sums of the whole contraction
 //
 // Each of two warpgroups has 64 of every 128 of the tile's lines and all of its tokens. A thread has a quarter of 128 codes,
-// 32 in a row, of two lines: tokens are arranged for that (weights_tokens.h). Scales far above 1 need two factors: a warp
-// that meets one decodes the step again in another way, and multiplies with the others of its warpgroup.
+// 32 in a row, of two lines: tokens are arranged for that (weights_tokens.h). Inf, NaN and scales far above 1 need two
+// factors: a warp that meets one decodes the step again in another way, and multiplies with the others of its warpgroup.
 #pragma once
 #include "cuda/sm90/line_codes.cuh"
 #include "cuda/sm90/weights_tiles.cuh"
@@ -20,86 +22,104 @@ struct Place {
     uint32_t codes, scales, shifts, bytes;
 };
 
+// Returns the offset of a thread's quarter of 128 codes of a line.
+template <Weights kind, int line_bytes>
+__device__ __forceinline__ uint32_t codes_of_thread(uint32_t line) {
+    const uint32_t q = read_thread() % 4;
+    return kind == Weights::Bits6 ? line * line_bytes + q * 24 : place_in_lines<line_bytes>(line, q * (weight_bits<kind> / 4));
+}
+
 template <Weights kind, int line_bytes>
 __device__ __forceinline__ Place place_of_thread(const Arguments& args, const Tile& tile) {
     constexpr bool nvfp4 = kind == Weights::Nvfp4;
     const uint32_t line = bf16::consumer_warp() * kWarpLines + read_thread() % 32 / 4, q = read_thread() % 4;
     const uint32_t word = nvfp4 ? q / 2 : 0, bytes = nvfp4 ? 0x4440 | (q % 2 * 2) : 0x4440 | q;
-    return {place_in_lines<line_bytes>(line, q), word * kScaledLines + line,
-            args.shifted ? shifts_of_lines(args.problem, tile, line) : 0, bytes};
+    return {codes_of_thread<kind, line_bytes>(line), word * kScaledLines + line, args.shifted ? shifts_of_lines(args.problem, tile, line) : 0, bytes};
 }
 
-// Holds the scales of a thread's two lines in a step, those of its quarter of the codes: a byte each, or of NVFP4 two.
+// Loads the scales of a thread's two lines in a step, those of its quarter of the codes, or those of 1. Returns whether one
+// factor might not serve some scale of the block, of those that a warp's thread looks at for its lines.
 template <Weights kind>
-struct QuarterScales {
-    static constexpr int kCount = kind == Weights::Nvfp4 ? 2 : 1;
-    uint32_t bytes[2][kCount];
-
-    // Returns whether one factor might not serve some scale of the block, of those that a warp's thread looks at for its
-    // lines.
-    __device__ __forceinline__ bool load(const uint32_t* from, const Place& place, bool shifted) {
-        uint32_t marks = 0;
+__device__ __forceinline__ bool load_scales_of_quarter(const Arguments& args, const uint32_t* from, const Place& place,
+                                                       Fragment<kind>& to) {
+    constexpr uint32_t ones = 0x7F7F7F7Fu;
+    uint32_t marks = 0;
 #pragma unroll
-        for (int l = 0; l < 2; l++) {
-            uint32_t four = from[8 * l];
-            if (shifted) four = __funnelshift_r(four, from[kScaledLines + 8 * l], place.shifts >> 8 * l);
-            marks |= kind == Weights::Nvfp4 ? (four & 0x7F7F7F7Fu) + (0x80u - E4M3::nan_code) * 0x01010101u : four;
+    for (int l = 0; l < 2; l++) {
+        uint32_t four = kind != Weights::Bits8 || args.has_blocks ? from[8 * l] : ones;
+        if (args.shifted) four = __funnelshift_r(four, from[kScaledLines + 8 * l], place.shifts >> 8 * l);
+        marks |= kind == Weights::Nvfp4 ? (four & 0x7F7F7F7Fu) + (0x80u - E4M3::nan_code) * 0x01010101u : four;
 #pragma unroll
-            for (int i = 0; i < kCount; i++) bytes[l][i] = permute_bytes(four, 0, place.bytes + i);
-        }
-        return marks & 0x80808080u;
+        for (int i = 0; i < to.kScales; i++) to.scales[l][i] = permute_bytes(four, 0, place.bytes + i);
     }
-};
+    return marks & 0x80808080u;
+}
+
+// Loads some codes of a thread's quarter of 128 codes of a line, at so many bytes of those of a stage: 16 bytes, which a swizzle
+// moves as one, or all of 6 bits.
+template <Weights kind>
+__device__ __forceinline__ void load_some_codes(const uint8_t* codes, uint32_t at, int part, uint32_t (&to)[weight_bits<kind>]) {
+    if constexpr (kind == Weights::Bits6) {
+#pragma unroll
+        for (int i = 0; i < 3; i++) {
+            const uint2 two = *reinterpret_cast<const uint2*>(codes + at + 8 * i);
+            to[2 * i] = two.x, to[2 * i + 1] = two.y;
+        }
+    } else {
+        const uint4 four = *reinterpret_cast<const uint4*>(codes + (at ^ 16 * part));
+        to[4 * part] = four.x, to[4 * part + 1] = four.y, to[4 * part + 2] = four.z, to[4 * part + 3] = four.w;
+    }
+}
+template <Weights kind>
+__device__ __forceinline__ void load_codes_of_quarter(const uint8_t* codes, uint32_t at, uint32_t (&to)[weight_bits<kind>]) {
+#pragma unroll
+    for (int part = 0; part < (kind == Weights::Bits8 ? 2 : 1); part++) load_some_codes<kind>(codes, at, part, to);
+}
 
 template <Weights kind, int tokens, int halves>
 struct ScaledConsumer {
-    // Decodes one or two words of eight codes at a time. With two CTAs an SM, registers suffice for two words where the
-    // format is MXFP4 and a tile has 32 tokens.
+    // Decodes 4 codes of each line at a time for an instruction, or for two or four instructions. With two CTAs an SM,
+    // registers suffice for four where the format is MXFP4 and a tile has up to 32 tokens.
     static constexpr bool kShort =
-        Shared<kind, tokens, halves>::kCtas == 2 && (kind == Weights::Nvfp4 || tokens == kSomeTokens);
-    static constexpr int kTurnWords = kShort ? 1 : 2, kTurns = 4 / kTurnWords * halves;
+        Shared<kind, tokens, halves>::kCtas == 2 && (kind != Weights::Bits4 || tokens == kSomeTokens);
+    static constexpr int kTurnFours = !kShort ? 4 : kind == Weights::Bits8 && tokens == kSomeTokens ? 1 : 2,
+                         kTurns = 8 / kTurnFours * halves;
     using Block = Shared<kind, tokens, halves>;
     using Step = Stage<kind, tokens, halves>;
-    static constexpr int kLine = Step::kLine, kBlocks = Step::kNumbers / kBlockNumbers;  // of a step
+    static constexpr int kLine = Step::kLine;
+    static_assert(Step::kNumbers == kBlockNumbers, "a step is a block");
     static constexpr int kSums = Block::kOutTokens / 2;
-    using Operands = uint32_t[kTurnWords * 2][4];
+    using Operands = uint32_t[kTurnFours][4];
     // Holds what a thread has of a block: 32 codes of two lines of each 128.
     struct BlockOfThread {
-        uint4 codes[halves][2];
-        QuarterScales<kind> scales[halves];
-        bool special;  // some scales of the warp need two factors
+        Fragment<kind> halves_of[halves];
+        bool special;  // some codes or scales of the warp need two factors
     };
     const Arguments& args;
     Block& shared;
     Ring<Block::kStages> ring;
     float totals[halves][kSums];
 
-    // Decodes a word of either line to what the thread gives to two instructions.
+    // Decodes four codes of either line to what the thread gives to an instruction.
     template <bool special>
-    __device__ __forceinline__ void decode(const uint4 (&of_lines)[2], const QuarterScales<kind>& scales, int word,
-                                           uint32_t (*to)[4]) const {
+    __device__ __forceinline__ void decode(const Fragment<kind>& of, int four, uint32_t (&to)[4]) const {
 #pragma unroll
         for (int l = 0; l < 2; l++) {
-            const uint4& codes = of_lines[l];
-            const uint32_t eight = word == 0 ? codes.x : word == 1 ? codes.y : word == 2 ? codes.z : codes.w;
-            const uint32_t scale = scales.bytes[l][word / 2 * (scales.kCount - 1)];
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                const EvenOddBf16 moved{move_pair_of_word(eight, 2 * i), move_pair_of_word(eight, 2 * i + 1)};
-                const EvenOddBf16 pairs = special ? scale_any_four<kind>(args.rule, args.missing, moved, 0, scale)
-                                                  : scale_four<kind>(args.rule, moved, scale_factor<kind>(args.rule, scale));
-                to[i][l] = pairs.even, to[i][2 + l] = pairs.odd;
-            }
+            const uint32_t codes = four_codes(of, l, four), scale = of.scales[l][four / 4 * (of.kScales - 1)];
+            const EvenOddBf16 pairs =
+                special ? decode_any_four<kind>(args.rule, args.missing, codes, four, scale)
+                        : decode_four<kind>(args.rule, codes, four, scale_factor<kind>(args.rule, scale));
+            to[l] = pairs.even, to[2 + l] = pairs.odd;
         }
     }
-    // Decodes a turn: some words of the lines of 128, then the same words of the other 128.
+    // Decodes a turn: some codes of the lines of 128, then the same of the other 128.
     __device__ __forceinline__ void decode_turn(const BlockOfThread& own, int turn, Operands& operands) const {
-        const int half = turn % halves, first = turn / halves * kTurnWords;
+        const int half = turn % halves, first = turn / halves * kTurnFours;
 #pragma unroll
-        for (int i = 0; i < kTurnWords; i++) decode<false>(own.codes[half], own.scales[half], first + i, &operands[2 * i]);
+        for (int i = 0; i < kTurnFours; i++) decode<false>(own.halves_of[half], first + i, operands[i]);
         if (!own.special) return;
 #pragma unroll
-        for (int i = 0; i < kTurnWords; i++) decode<true>(own.codes[half], own.scales[half], first + i, &operands[2 * i]);
+        for (int i = 0; i < kTurnFours; i++) decode<true>(own.halves_of[half], first + i, operands[i]);
     }
     template <int count>
     __device__ __forceinline__ void multiply_turn(float (&sums)[count], const Step& step, int turn,
@@ -107,23 +127,25 @@ struct ScaledConsumer {
         constexpr int of_box = kTokenBytes / kProductBytes;
         order_products();
 #pragma unroll
-        for (int i = 0; i < 2 * kTurnWords; i++) {
-            const int product = turn / halves * 2 * kTurnWords + i;
+        for (int i = 0; i < kTurnFours; i++) {
+            const int product = turn / halves * kTurnFours + i;
             multiply_bf16_lines(sums, operands[i],
-                                describe_tile(step.boxes[product / of_box]).along(product % of_box * kProductBytes));
+                                describe_tile(step.boxes + Step::box_at(product / of_box)).along(product % of_box * kProductBytes));
         }
         commit_products();
     }
-    // Reads what the thread needs of a block of a stage. Line 8 further on has the same swizzle.
-    __device__ __forceinline__ void load_block(uint32_t stage, int block, const Place& place, BlockOfThread& own) const {
+    // Reads what the thread needs of a stage. Line 8 further on has the same swizzle.
+    __device__ __forceinline__ void load_block(uint32_t stage, const Place& place, BlockOfThread& own) const {
         bool special = false;
 #pragma unroll
         for (int half = 0; half < halves; half++) {
-            const uint8_t* const from = shared.stages[stage].codes[half] + (place.codes ^ block * (kLine / 2));
+            Fragment<kind>& of = own.halves_of[half];
 #pragma unroll
-            for (int l = 0; l < 2; l++) own.codes[half][l] = *reinterpret_cast<const uint4*>(from + l * 8 * kLine);
-            const uint32_t* const scales = shared.scales[stage][half][block * kScaleWords<kind>];
-            special |= own.scales[half].load(scales + place.scales, place, args.shifted);
+            for (int l = 0; l < 2; l++)
+                load_codes_of_quarter<kind>(shared.stages[stage].codes[half] + l * 8 * kLine, place.codes, of.words[l]);
+            const uint32_t* const scales = shared.scales[stage][half][0];
+            special |= load_scales_of_quarter(args, scales + place.scales, place, of);
+            if constexpr (kind == Weights::Bits8) special |= any_special(args.rule, of);
         }
         own.special = __any_sync(kAllLanes, special);
     }
@@ -140,7 +162,7 @@ struct ScaledConsumer {
         for (auto& of_half : sums)
             for (float& sum : of_half) sum = 0;
         wait(shared.full[next], parity);
-        load_block(next, 0, place, own);
+        load_block(next, place, own);
         decode_turn(own, 0, operands[0]);
         const auto multiply_step = [&](bool more) {
             const uint32_t stage = uint32_t(uniform(int32_t(next)));  // so that descriptors are, too
@@ -148,16 +170,15 @@ struct ScaledConsumer {
 #pragma unroll
             for (auto& of_half : sums) hold_accumulators(of_half);
 #pragma unroll
-            for (int turn = 0; turn < kBlocks * kTurns; turn++) {
+            for (int turn = 0; turn < kTurns; turn++) {
                 multiply_turn(sums[turn % halves], shared.stages[stage], turn, operands[turn % 2]);
                 if (turn > 0) wait_products_before<1>();  // those whose operands are overwritten next
-                if (turn + 1 == kBlocks * kTurns) break;
-                if ((turn + 1) % kTurns == 0) load_block(stage, (turn + 1) / kTurns, place, own);
-                decode_turn(own, (turn + 1) % kTurns, operands[(turn + 1) % 2]);
+                if (turn + 1 == kTurns) break;
+                decode_turn(own, turn + 1, operands[(turn + 1) % 2]);
             }
             if (more) {
                 wait(shared.full[next], parity);
-                load_block(next, 0, place, own);
+                load_block(next, place, own);
                 decode_turn(own, 0, operands[0]);
             }
             wait_products_before<0>();
@@ -167,7 +188,7 @@ struct ScaledConsumer {
             if (elect_lane()) arrive(shared.free[stage]);
         };
 #pragma unroll 1
-        for (int32_t left = blocks_of_cta<Block::kBlock>(args).count; left > 1; left--) multiply_step(true);
+        for (int32_t left = tile.blocks; left > 1; left--) multiply_step(true);
         multiply_step(false);
         ring.bits = next + 8 * parity;
 #pragma unroll
@@ -187,7 +208,7 @@ struct ScaledConsumer {
 #pragma unroll
             for (auto& of_half : totals) bf16::add_low_parts(reinterpret_cast<float(&)[tokens / 2]>(of_half));
     }
-    __device__ __forceinline__ const float (&totals_of(int half) const)[kSums] { return totals[half]; }
+    __device__ __forceinline__ float (&totals_of(int half))[kSums] { return totals[half]; }
     // No line is to be made again: sums are as exact as they can be.
     __device__ __forceinline__ uint32_t lines_to_repair() const { return 0; }
 };

@@ -1,17 +1,17 @@
 // weights_sm90: products of activations with weights that are decoded in registers on Hopper, dense or grouped. Weights are
-// FP8 with an fp32 scale for every 128 codes, or FP4 with a scale of blocks (MXFP4, NVFP4). A is BF16, or a pass makes it
-// so.
+// MX or NVFP4, or FP8 with an fp32 scale for every 128 codes, for a line, or for all. A is BF16, or a pass makes it so.
 //
 // Computes the product transposed: weights are the operand that the tensor cores read from registers. A persistent CTA of
 // 384 threads takes tiles of 128 or 256 rows of weights and 16 to 128 tokens (weights_tiles.cuh):
 //
 //     warps 0..3           load codes, find tiles, load scales and tokens (weights_producer.cuh)
-//     warps 4..7, 8..11    64 rows and all tokens each: decode and multiply FP8, and promote sums by their scales
-//                          (weights_blocks.cuh), or FP4 (weights_scaled.cuh), and write D (weights_output.cuh)
+//     warps 4..7, 8..11    64 rows and all tokens each: decode and multiply FP8 with scales of 128, and promote sums by
+//                          these (weights_blocks.cuh), or others (weights_few.cuh, weights_scaled.cuh), and write D
+//                          (weights_output.cuh)
 //
 // Two CTAs with tiles of up to 64 tokens run on an SM. Where tiles are few, the CTAs of a cluster split the contraction of
-// one. Reads weights once for each tile of tokens, and tokens once for each tile of weights. FP4 weights take tokens that a
-// pass has arranged (weights_tokens.h).
+// one; else they share tiles of the last rounds (weights_schedule.cuh). Reads weights once for each tile of tokens, and tokens
+// once for each tile of weights. A pass arranges the tokens of larger tiles, but for FP8 with scales of 128 (weights_tokens.h).
 #include "cuda/device.h"
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
@@ -19,6 +19,8 @@
 #include "cuda/sm90/tensor_map.h"
 #include "cuda/sm90/weight_kind.h"
 #include "cuda/sm90/weights_blocks.cuh"
+#include "cuda/sm90/weights_few.cuh"
+#include "cuda/sm90/weights_host.cuh"
 #include "cuda/sm90/weights_ordered.h"
 #include "cuda/sm90/weights_output.cuh"
 #include "cuda/sm90/weights_producer.cuh"
@@ -44,9 +46,13 @@ constexpr int kConsumerRegisters = (3 * kStartRegisters<ctas> - kProducerRegiste
 
 template <int tokens>
 __device__ __forceinline__ BlocksConsumer<tokens> consumer_of(const Arguments& args,
-                                                              Shared<Weights::Bits8, tokens, 1>& shared) {
+                                                              Shared<Weights::Fp8Blocks, tokens, 1>& shared) {
     const uint32_t line = bf16::consumer_warp() * kWarpLines + threadIdx.x % 32 / 4;
     return {args, shared, place_in_lines<kLineBytes>(line, 0) + threadIdx.x % 4 * 2, {}, {}, {}};
+}
+template <Weights kind>
+__device__ __forceinline__ FewConsumer<kind> consumer_of(const Arguments& args, Shared<kind, kFewestTokens, 1>& shared) {
+    return {args, shared, {}, {}};
 }
 template <Weights kind, int tokens, int halves>
 __device__ __forceinline__ ScaledConsumer<kind, tokens, halves> consumer_of(const Arguments& args,
@@ -56,7 +62,6 @@ __device__ __forceinline__ ScaledConsumer<kind, tokens, halves> consumer_of(cons
 
 template <Weights kind, int tokens, int halves>
 __device__ __forceinline__ void consume(const Arguments& args, Shared<kind, tokens, halves>& shared) {
-    constexpr int out_tokens = Shared<kind, tokens, halves>::kOutTokens;
     auto consumer = consumer_of(args, shared);
 #pragma unroll 1
     for (Ring<kSlots> slots;; slots.next()) {
@@ -64,19 +69,7 @@ __device__ __forceinline__ void consume(const Arguments& args, Shared<kind, toke
         const Tile& tile = shared.tiles[slots.at()];
         if (!tile.exists) return;
         consumer.multiply_tile(tile);
-        const uint32_t repair = consumer.lines_to_repair();
-        if (halves == 1 && args.sharing > 1)
-            write_shared_tile<kind, out_tokens>(args, reinterpret_cast<Exchange<out_tokens>&>(shared.stages), tile,
-                                                consumer.totals_of(0), repair, shared.out);
-        else
-#pragma unroll
-            for (int half = 0; half < halves; half++)
-                write_own_lines<kind, out_tokens, tokens == kFewestTokens>(
-                    args, tile, bf16::first_line_of(tile) + half * kTileLines, consumer.totals_of(half), repair, shared.out);
-        if (block_of_cluster() == 0)
-#pragma unroll 1
-            for (int half = 0; half < halves; half++)
-                clear_padding(args, tile, bf16::first_line_of(tile) + half * kTileLines, out_tokens);
+        finish_tile<kind, tokens == kFewestTokens>(args, shared, tile, consumer, consumer.lines_to_repair());
         __syncwarp();
         if (read_thread() % 32 == 0) arrive(shared.tile_free[slots.at()]);
     }
@@ -90,10 +83,10 @@ __global__ void __launch_bounds__(kThreads, ctas_of_sm(tokens, halves))
     if (threadIdx.x == 0) {
         prefetch_map(args.codes);
         prefetch_map(args.tokens);
-        for (Barrier& barrier : shared.full) init_barrier(barrier, 2 + 32);  // two threads, and a warp's lanes
+        for (Barrier& barrier : shared.full) init_barrier(barrier, 2 + 32 * shared.kLoadsScales);  // two threads, a warp's lanes
         for (Barrier& barrier : shared.free) init_barrier(barrier, kConsumerWarps);
         for (Barrier& barrier : shared.tile_full) init_barrier(barrier, 1);
-        for (Barrier& barrier : shared.tile_free) init_barrier(barrier, 3 + kConsumerWarps);
+        for (Barrier& barrier : shared.tile_free) init_barrier(barrier, 2 + shared.kLoadsScales + kConsumerWarps);
         publish_barriers();
     }
     __syncthreads();
@@ -101,7 +94,7 @@ __global__ void __launch_bounds__(kThreads, ctas_of_sm(tokens, halves))
         give_registers<kProducerRegisters<Shared<kind, tokens, halves>::kCtas>>();
         if (read_thread() / 32 == 0) load_codes(args, shared);
         if (read_thread() / 32 == 1) find_tiles(args, shared);
-        if (read_thread() / 32 == 2) load_scales(args, shared);
+        if (shared.kLoadsScales && read_thread() / 32 == 2) load_scales(args, shared);
         if (read_thread() / 32 == 3) load_tokens(args, shared);
     } else {
         take_registers<kConsumerRegisters<Shared<kind, tokens, halves>::kCtas>>();
@@ -128,13 +121,17 @@ constexpr KernelEntry<Key, Arguments> entry() {
 }
 
 constexpr KernelEntry<Key, Arguments> kernels[] = {
-    entry<Weights::Bits8, kLeastTokens, 1>(), entry<Weights::Bits8, kSomeTokens, 1>(),
-    entry<Weights::Bits8, kMostTokens, 1>(),    entry<Weights::Bits4, kFewestTokens, 1>(),
-    entry<Weights::Bits4, kLeastTokens, 1>(),   entry<Weights::Bits4, kSomeTokens, 1>(),
-    entry<Weights::Bits4, kMostTokens, 1>(),    entry<Weights::Nvfp4, kFewestTokens, 1>(),
-    entry<Weights::Nvfp4, kLeastTokens, 1>(),   entry<Weights::Nvfp4, kSomeTokens, 1>(),
-    entry<Weights::Nvfp4, kMostTokens, 1>(),    entry<Weights::Bits4, kMostTokens, 2>(),
-    entry<Weights::Nvfp4, kMostTokens, 2>(),
+    entry<Weights::Fp8Blocks, kLeastTokens, 1>(), entry<Weights::Fp8Blocks, kSomeTokens, 1>(),
+    entry<Weights::Fp8Blocks, kMostTokens, 1>(),  entry<Weights::Bits4, kFewestTokens, 1>(),
+    entry<Weights::Bits4, kLeastTokens, 1>(),     entry<Weights::Bits4, kSomeTokens, 1>(),
+    entry<Weights::Bits4, kMostTokens, 1>(),      entry<Weights::Bits4, kMostTokens, 2>(),
+    entry<Weights::Nvfp4, kFewestTokens, 1>(),    entry<Weights::Nvfp4, kLeastTokens, 1>(),
+    entry<Weights::Nvfp4, kSomeTokens, 1>(),      entry<Weights::Nvfp4, kMostTokens, 1>(),
+    entry<Weights::Nvfp4, kMostTokens, 2>(),      entry<Weights::Bits6, kFewestTokens, 1>(),
+    entry<Weights::Bits6, kLeastTokens, 1>(),     entry<Weights::Bits6, kSomeTokens, 1>(),
+    entry<Weights::Bits6, kMostTokens, 1>(),      entry<Weights::Bits8, kFewestTokens, 1>(),
+    entry<Weights::Bits8, kLeastTokens, 1>(),     entry<Weights::Bits8, kSomeTokens, 1>(),
+    entry<Weights::Bits8, kMostTokens, 1>(),
 };
 
 // Returns the rows of A, those of F16 counted twice, of groups on average.
@@ -143,65 +140,57 @@ int64_t rows_of(const GemmProblem& p) {
     return ceil_div(p.m * parts_of_numbers(p.a), groups);
 }
 
+// Returns whether weights are FP8 with an fp32 scale for 128 codes.
+bool has_fp8_blocks(const GemmProblem& p) { return has_scales_of_128(p.b) && p.b.element == Element::E4M3; }
+
+Weights kind_of(const GemmProblem& p) { return has_fp8_blocks(p) ? Weights::Fp8Blocks : weight_rule(p.b).kind; }
+
+// Returns the tokens of a tile, those of F16 counted twice. The copy engine brings those of tiles of 16 as they lie.
 int32_t tokens_of(const GemmProblem& p) {
-    const int32_t fewest = p.b.bits == 4 ? kFewestTokens : kLeastTokens;
+    void* const workspace = reinterpret_cast<void*>(kWorkspaceAlignment);  // as aligned as it will be
+    const bool has_few = !has_fp8_blocks(p) && unmappable(map_of_tokens(as_bf16(p, Side::A, workspace), 1)).empty();
+    const int32_t fewest = has_few ? kFewestTokens : kLeastTokens;
     return weights::tokens_of(rows_of(p), p.grouping == Grouping::Rows, fewest);
 }
 
+// Returns the rows of A of a box: a tile's, or 8 of tiles of 16 tokens.
+int32_t box_rows(const GemmProblem& p) { return tokens_of(p) == kFewestTokens ? kFewRows : tokens_of(p) / parts_of_numbers(p.a); }
+
 // Returns the rows of A that a tile has.
 int32_t tile_rows(const GemmProblem& p) { return tokens_of(p) / parts_of_numbers(p.a); }
-
-int64_t line_tiles(const GemmProblem& p, int64_t halves) { return ceil_div(p.n, halves * kTileLines); }
-
-// Returns the tiles of a product, of so many times 128 lines, at most.
-int64_t tiles_of(const GemmProblem& p, int64_t halves) {
-    const int64_t rows = tile_rows(p);
-    const int64_t of_tokens =
-        p.grouping == Grouping::Rows ? group_tiles_bound({p.groups, p.group_rows}, rows) : ceil_div(p.m, rows);
-    return of_tokens * line_tiles(p, halves);
-}
-
-int64_t multiprocessors_of(const Context& context, const GemmProblem& p) {
-    const int64_t all = context.cuda->multiprocessors;
-    return p.sm_count > 0 ? std::min<int64_t>(p.sm_count, all) : all;
-}
-
-// Returns whether weights are FP8 with an fp32 scale for 128 codes, or else have scales of blocks.
-bool has_fp8_weights(const GemmProblem& p) { return has_scales_of_128(p.b) && p.b.element == Element::E4M3; }
-
-// Returns how many CTAs may run at once: each may have an SM of its own, where SMs are limited.
-int64_t ctas_at_once(const Context& context, const GemmProblem& p, int32_t halves) {
-    return multiprocessors_of(context, p) * (p.sm_count > 0 ? 1 : ctas_of_sm(tokens_of(p), halves));
-}
 
 // Tiles of FP4 weights and 128 tokens have 256 lines where each SM gets many: an H200, 64 rows of each group, 128 groups of
 // (5760,2880) 905, 883 us, but 32 groups 237, 249.
 Cut cut_of(const Context& context, const GemmProblem& p) {
     if (p.row_invariant) return {tokens_of(p), 1};  // sharing is another order of sums
     const bool are_large = p.b.bits == 4 && tokens_of(p) == kMostTokens;
-    if (are_large && tiles_of(p, 2) >= 16 * multiprocessors_of(context, p)) return {kMostTokens, 1, 2};
-    return weights::cut_of(tiles_of(p, 1), ceil_div(p.k, int64_t(kBlockNumbers)), tokens_of(p),
-                           {multiprocessors_of(context, p), ctas_at_once(context, p, 1)});
+    const Room room = room_of(context, p, ctas_of_sm(tokens_of(p)));
+    if (are_large && tiles_of(p, tile_rows(p), 2 * kTileLines) >= 16 * room.multiprocessors) return {kMostTokens, 1, 2};
+    return weights::cut_of(tiles_of(p, tile_rows(p)), ceil_div(p.k, int64_t(kBlockNumbers)), tokens_of(p), room);
+}
+
+Ctas ctas_of(const Context& context, const GemmProblem& p, const Cut& cut) {
+    const int64_t numbers = step_bytes(kind_of(p), cut.tokens) * 8 / p.b.bits, block = std::max<int64_t>(numbers, kBlockNumbers);
+    return weights::ctas_of(p, cut, tiles_of(p, tile_rows(p), cut.halves * kTileLines), ceil_div(p.k, block),
+                            room_of(context, p, ctas_of_sm(cut.tokens, cut.halves)).ctas);
 }
 
 // Returns whether a kernel of weights_ordered.cu multiplies. FP8's tiles of this file have the same sums where no CTAs share
 // them, and are faster where there are many.
 bool is_ordered(const Context& context, const GemmProblem& p) {
-    if (!p.row_invariant || !has_fp8_weights(p)) return p.row_invariant;
-    return 2 * tiles_of(p, 1) <= multiprocessors_of(context, p);
+    if (!p.row_invariant || !has_fp8_blocks(p)) return p.row_invariant;
+    return 2 * tiles_of(p, tile_rows(p)) <= room_of(context, p, 1).multiprocessors;
 }
 
-// Returns whether rows are the same in any batch: MXFP8 is taken for that alone.
 bool keeps_rows(const GemmProblem&) { return true; }
 
 Reason needs_operands(const GemmProblem& p) {
-    const bool is_fp4 = is_block_scaled(p.b) && p.b.bits == 4, is_mxfp8 = is_block_scaled(p.b) && p.b.bits == 8;
-    if (!has_fp8_weights(p) && !is_fp4 && !(is_mxfp8 && p.row_invariant))
+    if (p.b.scale_type == ScaleType::None || (has_scales_of_128(p.b) && !has_fp8_blocks(p)))
         return [format = p.b.format] {
-            return format_text(
-                "needs b in MXFP4, NVFP4 or FP8 E4M3 with scales of 128, found %s of another scaling or format",
-                find_format(format)->name);
+            return format_text("needs b quantized, and E4M3 where it has scales of 128, found %s", find_format(format)->name);
         };
+    if (p.row_invariant && !has_fp8_blocks(p) && (!is_block_scaled(p.b) || p.b.bits == 6))
+        return "needs b in MXFP8, MXFP4, NVFP4 or FP8 with scales of 128 for invariant rows, found another format or scaling";
     if (auto reason = needs_words_of_scales(p.b); !reason.empty()) return reason;
     if (!can_be_bf16(p.a))
         return [format = p.a.format] {
@@ -213,8 +202,11 @@ Reason needs_operands(const GemmProblem& p) {
 
 // Describes boxes of the codes of a step.
 TileMap map_of_codes(const GemmProblem& p) {
-    return map_of_lines(p, step_bytes(p.b.bits, tokens_of(p)) * 8 / p.b.bits, kTileLines);
+    return map_of_lines(p, step_bytes(kind_of(p), tokens_of(p)) * 8 / p.b.bits, kTileLines);
 }
+
+// Returns whether a pass arranges the tokens.
+bool arranges(const GemmProblem& p) { return !has_fp8_blocks(p) && !p.row_invariant && tokens_of(p) != kFewestTokens; }
 
 // Says where the tokens of a product lie in its workspace: behind an A that a pass makes BF16 those that another one
 // arranges.
@@ -224,7 +216,7 @@ struct Tokens {
 };
 
 Tokens tokens_at(const GemmProblem& p, void* workspace) {
-    if (p.b.bits == 8 || p.row_invariant) {
+    if (!arranges(p)) {
         const GemmOperand numbers = as_bf16(p, Side::A, workspace);
         return {numbers, numbers, is_bf16(p.a) ? 0 : widened_bytes(numbers)};
     }
@@ -235,17 +227,10 @@ Tokens tokens_at(const GemmProblem& p, void* workspace) {
             before + arranged_token_bytes(numbers)};
 }
 
-Reason needs_sizes(const GemmProblem& p) {
-    constexpr int64_t most = int64_t(1) << 31;
-    if (p.grouping == Grouping::Contraction) return "needs groups of rows or none, found groups along the contraction";
-    if (p.m == 0 || p.n == 0 || p.k == 0) return "needs elements in both operands, found none";
-    if (p.a.lines >= most || p.n >= most || p.k >= most) return "needs less than 2^31 rows, columns and codes of a line";
+Reason needs_maps(const GemmProblem& p) {
     void* const workspace = reinterpret_cast<void*>(kWorkspaceAlignment);  // as aligned as it will be
-    for (const TileMap& map : {map_of_tokens(tokens_at(p, workspace).of_tiles, tile_rows(p)), map_of_codes(p)})
+    for (const TileMap& map : {map_of_tokens(tokens_at(p, workspace).of_tiles, box_rows(p)), map_of_codes(p)})
         if (auto reason = needs_mappable(map); !reason.empty()) return reason;
-    constexpr double least_part = 8;  // of a tile: those of weights_ordered.cu may be so much smaller
-    if (const double tiles = double(tiles_of(p, 1)) * least_part; tiles > 4294000000.0)  // turns are counted in 32 bits
-        return [tiles] { return format_text("needs less than 2^32 tiles of D, found %.0f", tiles); };
     return {};
 }
 
@@ -253,29 +238,20 @@ Prepared prepare(const Context& context, const GemmProblem& p) {
     if (auto reason = needs_cuda(context); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_chip(context); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_operands(p); !reason.empty()) return {reason, 0, nullptr};
-    if (auto reason = needs_sizes(p); !reason.empty()) return {reason, 0, nullptr};
-    return {{}, tokens_at(p, nullptr).bytes, nullptr};
+    constexpr double least_part = 8;  // of a tile: those of weights_ordered.cu may be so much smaller
+    if (auto reason = needs_sizes(p, double(tiles_of(p, tile_rows(p))) * least_part); !reason.empty()) return {reason, 0, nullptr};
+    if (auto reason = needs_maps(p); !reason.empty()) return {reason, 0, nullptr};
+    return {{}, tokens_at(p, nullptr).bytes + ctas_of(context, p, cut_of(context, p)).bytes, nullptr};
 }
 
 Arguments arguments_of(const GemmProblem& p, const GemmOperand& tokens, const Cut& cut) {
     const WeightRule weights = weight_rule(p.b);
     Arguments args{};
-    args.tokens = tensor_map(driver(), map_of_tokens(tokens, tile_rows(p)));
+    fill_arguments(args, p, tile_rows(p), cut.halves * kTileLines, cut.sharing);
+    args.tokens = tensor_map(driver(), map_of_tokens(tokens, box_rows(p)));
     args.codes = tensor_map(driver(), map_of_codes(p));
-    args.problem = p;
     args.rule = weights.rule;
     args.missing = weights.missing;
-    args.shifted = has_shifted_scales(p.b);
-    args.tile_tokens = uint32_t(tile_rows(p));
-    args.line_tiles = uint32_t(line_tiles(p, cut.halves));
-    args.sharing = uint32_t(cut.sharing);
-    args.parts = uint32_t(parts_of_numbers(p.a));
-    args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);
-    args.units.at[kSourceScales] = uint32_t(p.a.units.scales);
-    args.units.at[kRowwiseCodes] = uint32_t(p.d.group_unit);
-    args.units.tile_rows_log2 = uint32_t(log2_of(args.tile_tokens));
-    const int64_t element = find_format(p.d.format)->bits / 8;
-    args.wide = p.d.row_stride * element % 16 == 0 && reinterpret_cast<uintptr_t>(p.d.data) % 16 == 0;
     return args;
 }
 
@@ -287,16 +263,15 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
         return run_ordered(context, p, tokens, call.stream);
     }
     const Cut cut = cut_of(context, p);
-    const int64_t tiles = tiles_of(p, cut.halves);
-    if (tiles == 0) return;
+    const Ctas ctas = ctas_of(context, p, cut);
+    if (ctas.count == 0) return;
     const Tokens tokens = tokens_at(p, call.workspace);
-    const bool arranges = p.b.bits == 4;
-    if (!is_bf16(p.a) && !(arranges && can_split(p.a))) widen(context, p, Side::A, tokens.numbers, call.stream);
-    if (arranges) arrange_tokens(context, tokens.numbers, tokens.of_tiles, call.stream);
-    const int64_t ctas = cut.sharing > 1 ? tiles * cut.sharing : std::min(tiles, ctas_at_once(context, p, cut.halves));
-    launch(context, kernels, Key{weight_rule(p.b).kind, cut.tokens, cut.halves}, "weights_sm90", dim3(unsigned(ctas)),
-           call.stream, arguments_of(p, tokens.of_tiles, cut), arranges ? Start::WithPrevious : Start::AfterAll,
-           uint32_t(cut.sharing));
+    if (!is_bf16(p.a) && !(arranges(p) && can_split(p.a))) widen(context, p, Side::A, tokens.numbers, call.stream);
+    if (arranges(p)) arrange_tokens(context, tokens.numbers, tokens.of_tiles, p.b.bits, call.stream);
+    Arguments args = arguments_of(p, tokens.of_tiles, cut);
+    share_tiles(args, ctas, static_cast<uint8_t*>(call.workspace) + tokens.bytes);
+    launch(context, kernels, Key{kind_of(p), cut.tokens, cut.halves}, "weights_sm90", dim3(unsigned(ctas.count)), call.stream,
+           args, arranges(p) ? Start::WithPrevious : Start::AfterAll, uint32_t(cut.sharing));
 }
 
 void load(const Context& context) {

@@ -1,10 +1,10 @@
 // What a CTA of weights_sm90 has of its tiles in shared memory, and which steps of them it takes.
 //
 //     a tile     128 lines of weights and 16 to 128 tokens (rows of A), those of F16 in two parts
-//     a block    128 numbers of the contraction: two steps of codes of 8 bits, one of 4 bits; 256 in tiles of few tokens
-//     a step     a stage of the ring: 64 or 128 bytes of each line, and the tokens' numbers for them in boxes of 64
+//     a block    128 numbers of the contraction, a step; of FP8 with scales of 128 two steps; of FP4 256 in tiles of few tokens
+//     a step     a stage of the ring: 64 to 128 bytes of each line, and the tokens' numbers for them in boxes of 64
 //
-// Tiles come in the order of bf16_tiles.cuh. The CTAs of a cluster have the same tile, and blocks of it in equal shares.
+// Tiles come in the order of bf16_tiles.cuh.
 #pragma once
 #include <type_traits>
 
@@ -15,48 +15,68 @@
 
 namespace mxq::cuda::sm90::weights {
 
-using bf16::Arguments;
 using bf16::kTileLines;
 using bf16::kWarpLines;
-using bf16::Tile;
+
+// Holds what a kernel is called with.
+struct Arguments : bf16::Arguments {
+    float* left_sums;    // that CTAs leave for others, a place for each CTA
+    uint64_t* left;      // of each consumer warp of each CTA: `mark`, and in its low bits repairs, once its sums are there
+    uint64_t mark;       // a number that no other launch has
+    bool shares_tiles;   // those of the last rounds
+};
+
+// Says which blocks of a tile's contraction a CTA takes.
+struct Part {
+    int32_t first_block, blocks;
+    uint32_t first_cta;  // that has a part of the tile
+    bool ends;           // with the contraction
+};
+struct Tile : bf16::Tile, Part {};
+
+// Says which tiles a CTA takes next (weights_schedule.cuh). It lies in shared memory, since registers are short.
+struct Schedule {
+    uint32_t tile;               // the next whole one
+    uint32_t begin, left;        // of the CTA's share: its first block, and how many are left
+    uint32_t of_share, of_tile;  // blocks
+    Part part;                   // of the tile that was found last
+};
 
 constexpr int kBlockNumbers = 128, kBoxNumbers = 64;
-constexpr int kTokenBytes = kBoxNumbers * 2, kLineBytes = 64;  // of a box, and of a step where nothing else is said
-template <Weights kind>
-constexpr int kBlockSteps = kBlockNumbers / (kLineBytes * 8 / weight_bits<kind>);
+constexpr int kFewRows = 8;   // of a box of tiles of 16 tokens: most have no more rows of A
+constexpr int kBoxGap = 256;  // between even and odd boxes of 16 tokens, so that lanes that read both read from all banks
+constexpr int kTokenBytes = kBoxNumbers * 2, kLineBytes = 64;  // of a box, and of a step of FP8 with scales of 128
 
 // Returns the bytes of a line in a step. Tiles of few tokens have room for more, and so half as many steps.
-constexpr int step_bytes(int bits, int tokens) { return bits == 4 && tokens <= kFewestTokens ? 2 * kLineBytes : kLineBytes; }
+constexpr int step_bytes(Weights kind, int tokens) {
+    if (kind == Weights::Fp8Blocks) return kLineBytes;
+    if (kind == Weights::Bits6 || kind == Weights::Bits8) return kBlockNumbers / 8 * (kind == Weights::Bits8 ? 8 : 6);
+    return tokens <= kFewestTokens ? kBlockNumbers : kBlockNumbers / 2;
+}
 constexpr int kConsumerWarps = bf16::kConsumerWarps, kThreads = 3 * kWarpgroup;
 constexpr int kSlots = 2;
+constexpr uint64_t kMostRepair = 0xFFFF;  // a bit for each line of a warp
 
 // Multiplies scales of 128, and divides sums as D is written: the range of BF16 would leave totals subnormal under small
 // scales. Totals that it takes out of range are made again.
 constexpr float kLift = 0x1p64f, kUnlift = 0x1p-64f;
 
-struct Steps {
-    int32_t first, count;  // blocks
-};
-
-// Returns the blocks of the contraction that this CTA takes.
-template <int numbers = kBlockNumbers>
-__device__ __forceinline__ Steps blocks_of_cta(const Arguments& args) {
-    const uint32_t all = uint32_t((args.problem.k + numbers - 1) / numbers), part = block_of_cluster();
-    const uint32_t first = all * part / args.sharing;
-    return {int32_t(first), int32_t(all * (part + 1) / args.sharing - first)};
-}
-
 template <Weights kind, int tokens, int halves>
 struct Stage {
-    static constexpr int kLine = step_bytes(weight_bits<kind>, tokens), kNumbers = kLine * 8 / weight_bits<kind>;
-    static constexpr int kBoxes = kNumbers / kBoxNumbers;
-    alignas(1024) uint8_t boxes[kBoxes][tokens * kTokenBytes];
-    uint8_t codes[halves][kTileLines * kLine];
+    static constexpr int kLine = step_bytes(kind, tokens), kNumbers = kLine * 8 / weight_bits<kind>;
+    static constexpr int kBoxes = kNumbers / kBoxNumbers, kBoxBytes = tokens * kTokenBytes;
+    static constexpr int kGap = tokens == kFewestTokens ? kBoxGap : 0;
+    // Returns the offset of a box.
+    static __device__ constexpr int box_at(int box) {
+        return kGap == 0 ? box * kBoxBytes : box % 2 * (kBoxes / 2 * kBoxBytes + kGap) + box / 2 * kBoxBytes;
+    }
+    alignas(1024) uint8_t boxes[kBoxes * kBoxBytes + kGap];
+    alignas(1024) uint8_t codes[halves][kTileLines * kLine];
 };
 
-// The scales of 128 lines in a stage: those of 128 codes come with a block's first step, those of blocks in words of four.
+// The scales of 128 lines in a stage: those of 128 codes come with a block's first step, others in words of four.
 template <Weights kind, int numbers>
-using StageScales = std::conditional_t<kind == Weights::Bits8, float[kTileLines], ScalesOfLines<kind, numbers>>;
+using StageScales = std::conditional_t<kind == Weights::Fp8Blocks, float[kTileLines], ScalesOfLines<kind, numbers>>;
 
 // Holds what a CTA gets from all CTAs of its cluster: its pieces in order, and of each those of all.
 template <int tokens>
@@ -70,19 +90,21 @@ template <Weights kind, int tokens, int halves>
 struct Shared {
     static constexpr Weights kKind = kind;
     using OneStage = Stage<kind, tokens, halves>;
-    static constexpr int kHalves = halves, kLine = OneStage::kLine;
+    static constexpr int kTokens = tokens, kHalves = halves, kLine = OneStage::kLine;
     static constexpr int kBlock = std::max(kBlockNumbers, OneStage::kNumbers), kSteps = kBlock / OneStage::kNumbers;
     static constexpr int kOutTokens = std::max(tokens, bf16::kOutTokens);  // of sums
     static constexpr bool kRepeats = false;  // the last scale of a line
+    static constexpr bool kLoadsScales = tokens != kFewestTokens;  // else the consumers do
     static constexpr int kCtas = ctas_of_sm(tokens, halves), kMostBytes = 227 * 1024 / kCtas - (kCtas - 1) * 1024;
-    static constexpr int kRest = int(sizeof(bf16::OutOfWarps)) + 1024,
-                         kStageBytes = sizeof(OneStage) + halves * sizeof(StageScales<kind, kBlock>);
+    static constexpr int kRest = int(sizeof(bf16::OutOfWarps)) + 1024 + !kLoadsScales * halves * int(sizeof(StageScales<kind, kBlock>)),
+                         kStageBytes = sizeof(OneStage) + kLoadsScales * halves * sizeof(StageScales<kind, kBlock>);
     static constexpr int fitting = (kMostBytes - kRest) / kStageBytes;
     static constexpr int kStages = fitting < 8 ? fitting : 8;
     OneStage stages[kStages];
     alignas(128) bf16::OutOfWarps out;
-    StageScales<kind, kBlock> scales[kStages][halves];
+    StageScales<kind, kBlock> scales[kLoadsScales ? kStages : 1][halves];
     Tile tiles[kSlots];
+    Schedule schedule;
     Barrier full[kStages], free[kStages], tile_full[kSlots], tile_free[kSlots];
 };
 

@@ -1,12 +1,12 @@
-// A warp takes 256 numbers of a row, a lane eight of them: 16 bytes, whose pairs of numbers 0 and 4, 1 and 5, ... it writes
-// to four places. Lanes of a group of four have the same eight of four quarters, which become neighbours in memory.
+// A warp takes 256 numbers of a row, a lane eight of them: 16 bytes, whose four pairs of numbers it writes to four places.
+// Lanes of a group of four have the same eight of four quarters, which become neighbours in memory.
 #include "cuda/sm90/weights_tokens.h"
 
 #include "cuda/launch.h"
 #include "cuda/memory/dependent_launch.cuh"
 #include "cuda/memory/elements.cuh"
 #include "cuda/memory/grid.cuh"
-#include "cuda/memory/operand.cuh"
+#include "cuda/memory/weights.cuh"
 #include "cuda/widen/split_f16.h"
 #include "dispatch/prepared.h"
 #include "numerics/split_f16.h"
@@ -22,6 +22,7 @@ struct Arguments {
     int64_t lines, length, line_bytes;
     int64_t token_bytes, part_bytes;  // of a row, and of a part of all rows
     bool f16, wide;                   // numbers are in two parts; are read by eights
+    bool fp4;                         // weights are
 };
 
 // Returns eight numbers of a row; those past its end are zero.
@@ -36,11 +37,10 @@ __device__ __forceinline__ uint4 load_eight(const Arguments& args, const uint8_t
 }
 
 // Writes the pairs of eight numbers, number w of quarter q of the 128 that `to` holds.
-__device__ __forceinline__ void store_eight(uint8_t* to, uint32_t q, uint32_t w, const uint4& of) {
-    constexpr uint32_t low = 0x5410, high = 0x7632;
+__device__ __forceinline__ void store_eight(const Arguments& args, uint8_t* to, uint32_t q, uint32_t w, const uint4& of) {
     uint32_t* const at = reinterpret_cast<uint32_t*>(to + 64 * w) + q;
-    at[0] = permute_bytes(of.x, of.z, low), at[4] = permute_bytes(of.x, of.z, high);
-    at[8] = permute_bytes(of.y, of.w, low), at[12] = permute_bytes(of.y, of.w, high);
+    const uint4 pairs = args.fp4 ? pair_eight<Weights::Bits4>(of) : pair_eight<Weights::Bits8>(of);
+    at[0] = pairs.x, at[4] = pairs.y, at[8] = pairs.z, at[12] = pairs.w;
 }
 
 __global__ void __launch_bounds__(32 * kLines) arrange_tokens_kernel(const __grid_constant__ Arguments args) {
@@ -51,10 +51,10 @@ __global__ void __launch_bounds__(32 * kLines) arrange_tokens_kernel(const __gri
     if (line >= args.lines || block >= args.length) return;
     const uint4 eight = load_eight(args, args.numbers + line * args.line_bytes, block + 32 * q + 8 * w);
     uint8_t* const to = args.tokens + line * args.token_bytes + 2 * block;
-    if (!args.f16) return store_eight(to, q, w, eight);
+    if (!args.f16) return store_eight(args, to, q, w, eight);
 #pragma unroll
     for (int part = 0; part < 2; part++)
-        store_eight(to + part * args.part_bytes, q, w,
+        store_eight(args, to + part * args.part_bytes, q, w,
                     {parts_of_pair(eight.x, part == 0), parts_of_pair(eight.y, part == 0), parts_of_pair(eight.z, part == 0),
                      parts_of_pair(eight.w, part == 0)});
 }
@@ -77,10 +77,10 @@ uint64_t arranged_token_bytes(const GemmOperand& from) {
     return uint64_t(round_up(tokens.matrices * tokens.matrix_bytes, int64_t(kWorkspaceAlignment)));
 }
 
-void arrange_tokens(const Context& context, const GemmOperand& from, const GemmOperand& to, void* stream) {
+void arrange_tokens(const Context& context, const GemmOperand& from, const GemmOperand& to, int32_t bits, void* stream) {
     const bool wide = from.length % 8 == 0 && from.line_bytes % 16 == 0 && is_aligned(from.codes, 16);
     const Arguments args{from.codes,    to.codes,        from.lines,      from.length, from.line_bytes,
-                         to.line_bytes, to.matrix_bytes, can_split(from), wide};
+                         to.line_bytes, to.matrix_bytes, can_split(from), wide,        bits == 4};
     const dim3 grid = grid_of_rows(ceil_div(args.length, int64_t(kWarpNumbers)), ceil_div(args.lines, int64_t(kLines)));
     launch(context, arrange_tokens_kernel, "weights_sm90's pass", grid, dim3(32 * kLines), 0, stream, args);
 }

@@ -59,13 +59,6 @@ __device__ __forceinline__ TileDescriptor describe_across(const void* tile, uint
     return {(address >> 4 & 0x3FFF) | uint64_t(next_lines >> 4) << 16 | (eight_rows >> 4) << 32 | uint64_t(1) << 62};
 }
 
-// Describes 16-bit rows without a swizzle: 8 rows x 16 bytes are 128 bytes in a row, the next 16 bytes of the rows lie
-// 128 bytes further and the next 8 rows `eight_rows` bytes.
-__device__ __forceinline__ TileDescriptor describe_cores(const void* cores, uint32_t eight_rows) {
-    const uint64_t address = __cvta_generic_to_shared(cores);
-    return {(address >> 4 & 0x3FFF) | uint64_t(128 >> 4) << 16 | uint64_t(eight_rows >> 4) << 32};
-}
-
 // Keeps the compiler from moving uses of accumulators across this point: it does not know that wgmma works on them later.
 template <int count>
 __device__ __forceinline__ void hold_accumulators(float (&d)[count]) {
