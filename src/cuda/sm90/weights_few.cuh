@@ -1,8 +1,8 @@
 // The warps of weights_sm90 that multiply tiles of 16 tokens, each by itself (mma.sync), so that none waits for another:
 //
-//     shared       128 codes of a line and their scales; 128 numbers of a token in two boxes, as they lie in memory
-//     registers    four codes of 16 lines as BF16, times their scales: an instruction's; then the numbers of 8 tokens for
-//                  two instructions, by one load
+//     shared       128 codes of a line; 128 numbers of a token in two boxes, as they lie in memory
+//     registers    four codes of 16 lines as BF16, times their scales (few_scales.cuh): an instruction's; then the numbers
+//                  of 8 tokens for two instructions, by one load
 //     fp32         sums of the whole contraction
 //
 // Each warp has 16 of the tile's lines. A thread has a quarter of 128 codes, 32 in a row, of two lines, and the same quarter
