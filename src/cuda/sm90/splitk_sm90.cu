@@ -15,6 +15,7 @@
 
 #include "cuda/device.h"
 #include "cuda/implementations.h"
+#include "cuda/kernel_lists.h"
 #include "cuda/launch.h"
 #include "cuda/sm90/needs_chip.h"
 #include "cuda/sm90/splitk_consumers.cuh"
@@ -67,26 +68,15 @@ __global__ void __launch_bounds__(kThreads<tokens>, 1) splitk_sm90_kernel(const 
 
 // ---- The implementation ----------------------------------------------------------------------------------------------
 
-struct Key {
-    Weights kind;
-    int tokens;
-    bool operator==(const Key&) const = default;
-};
-
-template <Weights kind, int tokens>
-constexpr KernelEntry<Key, Arguments> entry() {
-    using Block = Shared<kind, tokens>;
-    static_assert(sizeof(Block) <= 227 * 1024, "what a block may have");
-    static_assert(sizeof(Exchange<tokens>) <= sizeof(Block::stages), "what is exchanged lies where the stages were");
-    return {{kind, tokens}, splitk_sm90_kernel<kind, tokens>, kThreads<tokens>, sizeof(Block)};
-}
-
-constexpr KernelEntry<Key, Arguments> kernels[] = {
-    entry<Weights::Bits4, 32>(), entry<Weights::Bits4, 64>(), entry<Weights::Bits4, 96>(), entry<Weights::Bits4, 128>(),
-    entry<Weights::Nvfp4, 32>(), entry<Weights::Nvfp4, 64>(), entry<Weights::Nvfp4, 96>(), entry<Weights::Nvfp4, 128>(),
-    entry<Weights::Bits6, 32>(), entry<Weights::Bits6, 64>(), entry<Weights::Bits6, 96>(), entry<Weights::Bits6, 128>(),
-    entry<Weights::Bits8, 32>(), entry<Weights::Bits8, 64>(), entry<Weights::Bits8, 96>(), entry<Weights::Bits8, 128>(),
-};
+// What a kernel is compiled for: weights, and tokens of a tile.
+constexpr auto kernels = kernels_of(
+    []<class Kind, class Tokens>(Kind, Tokens) {
+        using Block = Shared<Kind::value, Tokens::value>;
+        static_assert(sizeof(Block) <= 227 * 1024, "what a block may have");
+        static_assert(sizeof(Exchange<Tokens::value>) <= sizeof(Block::stages), "what is exchanged lies where the stages were");
+        return kernel(splitk_sm90_kernel<Kind::value, Tokens::value>, kThreads<Tokens::value>, sizeof(Block));
+    },
+    Values<Weights::Bits4, Weights::Nvfp4, Weights::Bits6, Weights::Bits8>{}, Values<32, 64, 96, 128>{});
 
 constexpr int64_t kMostTokens = 128;
 
@@ -168,7 +158,7 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
                    has_shifted_scales(p.b)};
     const int64_t element = find_format(p.d.format)->bits / 8;
     args.wide = p.d.row_stride * element % 16 == 0 && reinterpret_cast<uintptr_t>(p.d.data) % 16 == 0;
-    launch(context, kernels, Key{weights.kind, tokens}, "splitk_sm90", dim3(unsigned(blocks_of(context, p))), call.stream,
+    launch(context, kernels, {weights.kind, tokens}, "splitk_sm90", dim3(unsigned(blocks_of(context, p))), call.stream,
            args, can_split(p.a) ? Start::WithPrevious : Start::AfterAll, uint32_t(sharing));
 }
 

@@ -12,6 +12,7 @@
 // one. Bytes: the weights once for each tile of tokens. A pass arranges the tokens (weights_fp8_tokens.h).
 #include "cuda/device.h"
 #include "cuda/implementations.h"
+#include "cuda/kernel_lists.h"
 #include "cuda/launch.h"
 #include "cuda/sm90/needs_chip.h"
 #include "cuda/sm90/tensor_map.h"
@@ -91,39 +92,25 @@ __global__ void __launch_bounds__(kThreads, Block::kCtas)
 
 // ---- The implementation ----------------------------------------------------------------------------------------------
 
-// Names what a kernel is compiled for.
-struct Key {
-    int tokens;  // of a tile
-    TokenScales scales;
-    bool operator==(const Key&) const = default;
-};
-
-template <int tokens, TokenScales scales>
-constexpr KernelEntry<Key, Fp8Arguments> entry() {
-    using Block = Fp8Shared<tokens, scales>;
+constexpr auto kernel_for = []<class Tokens, class Scales>(Tokens, Scales) {
+    using Block = Fp8Shared<Tokens::value, Scales::value>;
     static_assert(sizeof(Block) <= Block::kMostBytes, "what a CTA may have");
-    static_assert(sizeof(Exchange<Block::kOutTokens>) <= sizeof(Block::stages),
-                  "what is exchanged lies where the stages were");
-    return {{tokens, scales}, weights_fp8_sm90_kernel<Block>, kThreads, sizeof(Block)};
-}
-
-constexpr KernelEntry<Key, Fp8Arguments> kernels[] = {
-    entry<kFewestTokens, TokenScales::None>(),  entry<kLeastTokens, TokenScales::None>(),
-    entry<kSomeTokens, TokenScales::None>(),    entry<kMostTokens, TokenScales::None>(),
-    entry<kFewestTokens, TokenScales::Of128>(), entry<kLeastTokens, TokenScales::Of128>(),
-    entry<kSomeTokens, TokenScales::Of128>(),   entry<kMostTokens, TokenScales::Of128>(),
-    entry<kFewestTokens, TokenScales::Of32>(),  entry<kLeastTokens, TokenScales::Of32>(),
-    entry<kSomeTokens, TokenScales::Of32>(),
+    static_assert(sizeof(Exchange<Block::kOutTokens>) <= sizeof(Block::stages), "what is exchanged lies where the stages were");
+    return kernel(weights_fp8_sm90_kernel<Block>, kThreads, sizeof(Block));
 };
 
-// Returns the tokens of a tile: as many as a product has, or most groups. Groups differ in size.
+// What a kernel is compiled for: tokens of a tile, and their scales.
+constexpr auto kernels =
+    join(kernels_of(kernel_for, Values<kFewestTokens, kLeastTokens, kSomeTokens>{},
+                    Values<TokenScales::None, TokenScales::Of128, TokenScales::Of32>{}),
+         kernels_of(kernel_for, Values<kMostTokens>{}, Values<TokenScales::None, TokenScales::Of128>{}));
+
+// Returns the tokens of a tile: as many as a product has, or most groups.
 int32_t tokens_of(const GemmProblem& p) {
     const bool grouped = p.grouping == Grouping::Rows;
     const int64_t rows = ceil_div(p.m, grouped ? std::max<int64_t>(1, p.groups.count) : 1);
-    if (rows <= (grouped ? kFewestTokens * 3 / 4 : kFewestTokens)) return kFewestTokens;
-    if (rows <= (grouped ? kLeastTokens * 3 / 4 : kLeastTokens)) return kLeastTokens;
-    const bool is_some = rows <= (grouped ? kSomeTokens * 3 / 4 : kSomeTokens);
-    return is_some || token_scales_of(p.a) == TokenScales::Of32 ? kSomeTokens : kMostTokens;
+    const int32_t tokens = weights::tokens_of(rows, grouped, kFewestTokens);
+    return token_scales_of(p.a) == TokenScales::Of32 ? std::min(tokens, kSomeTokens) : tokens;
 }
 
 int32_t ctas_of_sm(const GemmProblem& p) { return fp8_ctas_of_sm(tokens_of(p), token_scales_of(p.a)); }
@@ -200,7 +187,7 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     arrange_fp8_tokens(context, p.a, tokens, is_folded(cut.tokens, token_scales_of(p.a)), call.stream);
     Fp8Arguments args = arguments_of(p, tokens, cut);
     share_tiles(args, ctas, static_cast<uint8_t*>(call.workspace) + fp8_token_bytes(p.a));
-    launch(context, kernels, Key{cut.tokens, token_scales_of(p.a)}, "weights_fp8_sm90", dim3(unsigned(ctas.count)), call.stream,
+    launch(context, kernels, {cut.tokens, token_scales_of(p.a)}, "weights_fp8_sm90", dim3(unsigned(ctas.count)), call.stream,
            args, Start::WithPrevious, uint32_t(cut.sharing));
 }
 

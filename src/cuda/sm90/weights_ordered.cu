@@ -6,6 +6,7 @@
 //     warps 4..7     multiply 64 lines and all tokens of a tile, and write D
 //     warps 8..19    decode (weights_ordered_decode.cuh)
 #include "cuda/device.h"
+#include "cuda/kernel_lists.h"
 #include "cuda/launch.h"
 #include "cuda/sm90/tensor_map.h"
 #include "cuda/sm90/weight_kind.h"
@@ -322,24 +323,14 @@ __global__ void __launch_bounds__(kOrderedThreads, 1) weights_ordered_kernel(con
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
 
-struct Key {
-    Kind kind;
-    int tokens;
-    bool operator==(const Key&) const = default;
-};
-
-template <Kind kind, int tokens>
-constexpr KernelEntry<Key, Arguments> entry() {
-    static_assert(sizeof(OrderedShared<kind, tokens>) <= 227 * 1024, "what a CTA may have");
-    return {{kind, tokens}, weights_ordered_kernel<kind, tokens>, kOrderedThreads, sizeof(OrderedShared<kind, tokens>)};
-}
-
-constexpr KernelEntry<Key, Arguments> kernels[] = {
-    entry<Kind::Mxfp4, kLeastTokens>(), entry<Kind::Mxfp4, kSomeTokens>(), entry<Kind::Mxfp4, kMostTokens>(),
-    entry<Kind::Nvfp4, kLeastTokens>(), entry<Kind::Nvfp4, kSomeTokens>(), entry<Kind::Nvfp4, kMostTokens>(),
-    entry<Kind::Mxfp8, kLeastTokens>(), entry<Kind::Mxfp8, kSomeTokens>(), entry<Kind::Mxfp8, kMostTokens>(),
-    entry<Kind::Fp8, kLeastTokens>(),   entry<Kind::Fp8, kSomeTokens>(),   entry<Kind::Fp8, kMostTokens>(),
-};
+// What a kernel is compiled for: weights, and tokens of a tile.
+constexpr auto kernels = kernels_of(
+    []<class K, class Tokens>(K, Tokens) {
+        using Block = OrderedShared<K::value, Tokens::value>;
+        static_assert(sizeof(Block) <= 227 * 1024, "what a CTA may have");
+        return kernel(weights_ordered_kernel<K::value, Tokens::value>, kOrderedThreads, sizeof(Block));
+    },
+    Values<Kind::Mxfp4, Kind::Nvfp4, Kind::Mxfp8, Kind::Fp8>{}, Values<kLeastTokens, kSomeTokens, kMostTokens>{});
 
 Kind kind_of(const GemmOperand& b) {
     if (b.scale_type == ScaleType::F32) return Kind::Fp8;
@@ -379,7 +370,7 @@ void run_ordered(const Context& context, const GemmProblem& p, const GemmOperand
     args.rule = weights.rule;
     args.missing = weights.missing;
     const int64_t ctas = std::min(tiles_with(p, of_tile), most_ctas(context, p));
-    launch(context, kernels, Key{kind, of_tile}, "weights_sm90", dim3(unsigned(ctas)), stream, args);
+    launch(context, kernels, {kind, of_tile}, "weights_sm90", dim3(unsigned(ctas)), stream, args);
 }
 
 void load_ordered() { load_kernels(kernels); }

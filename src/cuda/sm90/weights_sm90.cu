@@ -14,6 +14,7 @@
 // once for each tile of weights. A pass arranges the tokens of larger tiles, but for FP8 with scales of 128 (weights_tokens.h).
 #include "cuda/device.h"
 #include "cuda/implementations.h"
+#include "cuda/kernel_lists.h"
 #include "cuda/launch.h"
 #include "cuda/sm90/needs_chip.h"
 #include "cuda/sm90/tensor_map.h"
@@ -104,35 +105,21 @@ __global__ void __launch_bounds__(kThreads, ctas_of_sm(tokens, halves))
 
 // ---- The implementation ----------------------------------------------------------------------------------------------
 
-// Names what a kernel is compiled for: weights, tokens of a tile, and how many times 128 lines.
-struct Key {
-    Weights kind;
-    int tokens, halves;
-    bool operator==(const Key&) const = default;
-};
-
-template <Weights kind, int tokens, int halves>
-constexpr KernelEntry<Key, Arguments> entry() {
-    using Block = Shared<kind, tokens, halves>;
+constexpr auto kernel_for = []<class Kind, class Tokens, class Halves>(Kind, Tokens, Halves) {
+    using Block = Shared<Kind::value, Tokens::value, Halves::value>;
     static_assert(sizeof(Block) <= Block::kMostBytes, "what a CTA may have");
-    static_assert(halves > 1 || sizeof(Exchange<Block::kOutTokens>) <= sizeof(Block::stages),
+    static_assert(Block::kHalves > 1 || sizeof(Exchange<Block::kOutTokens>) <= sizeof(Block::stages),
                   "what is exchanged lies where the stages were");
-    return {{kind, tokens, halves}, weights_sm90_kernel<kind, tokens, halves>, kThreads, sizeof(Block)};
-}
-
-constexpr KernelEntry<Key, Arguments> kernels[] = {
-    entry<Weights::Fp8Blocks, kLeastTokens, 1>(), entry<Weights::Fp8Blocks, kSomeTokens, 1>(),
-    entry<Weights::Fp8Blocks, kMostTokens, 1>(),  entry<Weights::Bits4, kFewestTokens, 1>(),
-    entry<Weights::Bits4, kLeastTokens, 1>(),     entry<Weights::Bits4, kSomeTokens, 1>(),
-    entry<Weights::Bits4, kMostTokens, 1>(),      entry<Weights::Bits4, kMostTokens, 2>(),
-    entry<Weights::Nvfp4, kFewestTokens, 1>(),    entry<Weights::Nvfp4, kLeastTokens, 1>(),
-    entry<Weights::Nvfp4, kSomeTokens, 1>(),      entry<Weights::Nvfp4, kMostTokens, 1>(),
-    entry<Weights::Nvfp4, kMostTokens, 2>(),      entry<Weights::Bits6, kFewestTokens, 1>(),
-    entry<Weights::Bits6, kLeastTokens, 1>(),     entry<Weights::Bits6, kSomeTokens, 1>(),
-    entry<Weights::Bits6, kMostTokens, 1>(),      entry<Weights::Bits8, kFewestTokens, 1>(),
-    entry<Weights::Bits8, kLeastTokens, 1>(),     entry<Weights::Bits8, kSomeTokens, 1>(),
-    entry<Weights::Bits8, kMostTokens, 1>(),
+    return kernel(weights_sm90_kernel<Kind::value, Tokens::value, Halves::value>, kThreads, sizeof(Block));
 };
+
+// What a kernel is compiled for: weights, tokens of a tile, and how many times 128 lines.
+constexpr auto kernels =
+    join(kernels_of(kernel_for, Values<Weights::Fp8Blocks, Weights::Bits4, Weights::Nvfp4, Weights::Bits6, Weights::Bits8>{},
+                    Values<kLeastTokens, kSomeTokens, kMostTokens>{}, Values<1>{}),
+         kernels_of(kernel_for, Values<Weights::Bits4, Weights::Nvfp4, Weights::Bits6, Weights::Bits8>{},
+                    Values<kFewestTokens>{}, Values<1>{}),
+         kernels_of(kernel_for, Values<Weights::Bits4, Weights::Nvfp4>{}, Values<kMostTokens>{}, Values<2>{}));
 
 // Returns the rows of A, those of F16 counted twice, of groups on average.
 int64_t rows_of(const GemmProblem& p) {
@@ -270,7 +257,7 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     if (arranges(p)) arrange_tokens(context, tokens.numbers, tokens.of_tiles, p.b.bits, call.stream);
     Arguments args = arguments_of(p, tokens.of_tiles, cut);
     share_tiles(args, ctas, static_cast<uint8_t*>(call.workspace) + tokens.bytes);
-    launch(context, kernels, Key{kind_of(p), cut.tokens, cut.halves}, "weights_sm90", dim3(unsigned(ctas.count)), call.stream,
+    launch(context, kernels, {kind_of(p), cut.tokens, cut.halves}, "weights_sm90", dim3(unsigned(ctas.count)), call.stream,
            args, arranges(p) ? Start::WithPrevious : Start::AfterAll, uint32_t(cut.sharing));
 }
 
