@@ -17,7 +17,9 @@ namespace mxq::cuda {
 enum class Weights { Bits4, Nvfp4, Bits6, Bits8, Fp8Blocks };  // Fp8Blocks: with an fp32 scale for 128 codes
 
 template <Weights kind>
-constexpr int weight_bits = kind == Weights::Bits8 || kind == Weights::Fp8Blocks ? 8 : kind == Weights::Bits6 ? 6 : 4;
+constexpr int weight_bits = kind == Weights::Bits8 || kind == Weights::Fp8Blocks ? 8
+                            : kind == Weights::Bits6                             ? 6
+                                                                                 : 4;
 
 // E2M1 codes become BF16 numbers 2^126 too small. Up to this scale one factor compensates for both.
 constexpr int kE2m1Missing = 127 - E2M1::bias;

@@ -17,12 +17,12 @@ constexpr int32_t kScaleRound = 4;  // blocks of 128 codes
 template <Weights kind>
 struct FewScales {
     static constexpr int kWords = kScaleWords<kind>;  // of a line in a block, of four scales each
-    const uint8_t* next;           // of the first line, the words that the lane loads next
-    int32_t to_second;             // bytes from there to those of the second line
-    uint32_t shifts;               // bits of the words before the first scale, 8 for either line
-    int32_t left;                  // scales from there to the end of the line
+    const uint8_t* next;                              // of the first line, the words that the lane loads next
+    int32_t to_second;                                // bytes from there to those of the second line
+    uint32_t shifts;                                  // bits of the words before the first scale, 8 for either line
+    int32_t left;                                     // scales from there to the end of the line
     uint32_t loaded[2][kWords + 1];
-    uint32_t words[2][kWords];     // of the round
+    uint32_t words[2][kWords];  // of the round
 
     // Begins with block `first`. `line` of the tile is the first of the lane's lines.
     __device__ __forceinline__ void begin(const Arguments& args, const Tile& tile, uint32_t line, int32_t first) {
@@ -34,7 +34,7 @@ struct FewScales {
         shifts = (before + at) % 4 * 8 | (before + second) % 4 * 8 << 8;
         next = from + at - (before + at) % 4;
         to_second = int32_t(second - at) + int32_t((before + at) % 4) - int32_t((before + second) % 4);
-        left = args.has_blocks ? int32_t(p.b.layout.columns) - int32_t(block) * 4 * kWords : 0;
+        left = args.has_blocks ? int32_t(p.b.layout.columns) - int32_t(block) * 4 * kWords : -4;  // -4: none is read
         load(args);
     }
     // Loads what nobody looks at before the next round. Scales that do not exist are not read.
@@ -52,8 +52,8 @@ struct FewScales {
         next += kScaleRound * kWords * step;
         left -= kScaleRound * kWords * 4;
     }
-    // Takes the round that was loaded, and loads the next. Scales of blocks that do not exist become those of finite numbers,
-    // since the codes there are zeros. Returns whether one factor might not serve some of the warp's scales.
+    // Takes the round that was loaded, and loads the next. Scales of blocks that do not exist become those of finite
+    // numbers, since the codes there are zeros. Returns whether one factor might not serve some of the warp's scales.
     __device__ __forceinline__ bool next_round(const Arguments& args) {
         constexpr uint32_t none = kind == Weights::Nvfp4 ? 0 : 0x7F7F7F7Fu;
         const int32_t exist = left + kScaleRound * kWords * 4;

@@ -73,7 +73,8 @@ constexpr auto kernels = kernels_of(
     []<class Kind, class Tokens>(Kind, Tokens) {
         using Block = Shared<Kind::value, Tokens::value>;
         static_assert(sizeof(Block) <= 227 * 1024, "what a block may have");
-        static_assert(sizeof(Exchange<Tokens::value>) <= sizeof(Block::stages), "what is exchanged lies where the stages were");
+        static_assert(sizeof(Exchange<Tokens::value>) <= sizeof(Block::stages),
+                      "what is exchanged lies where the stages were");
         return kernel(splitk_sm90_kernel<Kind::value, Tokens::value>, kThreads<Tokens::value>, sizeof(Block));
     },
     Values<Weights::Bits4, Weights::Nvfp4, Weights::Bits6, Weights::Bits8>{}, Values<32, 64, 96, 128>{});
@@ -158,8 +159,8 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
                    has_shifted_scales(p.b)};
     const int64_t element = find_format(p.d.format)->bits / 8;
     args.wide = p.d.row_stride * element % 16 == 0 && reinterpret_cast<uintptr_t>(p.d.data) % 16 == 0;
-    launch(context, kernels, {weights.kind, tokens}, "splitk_sm90", dim3(unsigned(blocks_of(context, p))), call.stream,
-           args, can_split(p.a) ? Start::WithPrevious : Start::AfterAll, uint32_t(sharing));
+    launch(context, kernels, {weights.kind, tokens}, "splitk_sm90", dim3(unsigned(blocks_of(context, p))), call.stream, args,
+           can_split(p.a) ? Start::WithPrevious : Start::AfterAll, uint32_t(sharing));
 }
 
 void load(const Context& context) {

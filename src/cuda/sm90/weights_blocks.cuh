@@ -64,8 +64,8 @@ struct BlocksConsumer {
     }
     // Multiplies a turn of a stage that is full. Operands of the turn before the last are free then.
     template <int count>
-    __device__ __forceinline__ void multiply_turn(float (&part)[count], const Block::OneStage& stage,
-                                                  int turn, Operands& operands) {
+    __device__ __forceinline__ void multiply_turn(float (&part)[count], const Block::OneStage& stage, int turn,
+                                                  Operands& operands) {
         decode(uint32_t(__cvta_generic_to_shared(stage.codes[0])) + place, turn % kStepTurns, operands);
         const TileDescriptor described = describe_tile(stage.boxes);
         order_products();

@@ -41,14 +41,15 @@ struct FewConsumer {
         return Step::box_at(int(half)) + token * kTokenBytes + swizzled * 16;
     }
     template <bool special>
-    __device__ __forceinline__ void decode(const Fragment<kind>& of, int four, const Factors& factors, uint32_t (&to)[4]) const {
+    __device__ __forceinline__ void decode(const Fragment<kind>& of, int four, const Factors& factors,
+                                           uint32_t (&to)[4]) const {
 #pragma unroll
         for (int l = 0; l < 2; l++) {
             const int scale = four / 4 * (of.kScales - 1);
             const uint32_t codes = four_codes(of, l, four);
-            const EvenOddBf16 pairs =
-                special ? decode_any_four<kind>(args.rule, args.missing, codes, four, of.scales[l][scale])
-                        : decode_four<kind>(args.rule, codes, four, factors[l][scale]);
+            const EvenOddBf16 pairs = special
+                                          ? decode_any_four<kind>(args.rule, args.missing, codes, four, of.scales[l][scale])
+                                          : decode_four<kind>(args.rule, codes, four, factors[l][scale]);
             to[l] = pairs.even, to[2 + l] = pairs.odd;
         }
     }
@@ -63,8 +64,8 @@ struct FewConsumer {
             decode<special>(of, 2 * two + 1, factors, second);
 #pragma unroll
             for (int eight = 0; eight < columns / 8; eight++) {
-                const uint4 numbers = pair_eight<kind>(
-                    *reinterpret_cast<const uint4*>(boxes + (tokens ^ two * 16) + eight * 8 * kTokenBytes));
+                const uint4 numbers =
+                    pair_eight<kind>(*reinterpret_cast<const uint4*>(boxes + (tokens ^ two * 16) + eight * 8 * kTokenBytes));
                 auto& sums = reinterpret_cast<float(&)[4]>(totals[4 * eight]);
                 multiply_add_bf16(sums, first, numbers.x, numbers.y);
                 multiply_add_bf16(sums, second, numbers.z, numbers.w);

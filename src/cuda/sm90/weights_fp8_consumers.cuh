@@ -166,8 +166,7 @@ struct Fp8Consumer {
             if (elect_lane()) arrive(shared.free[stage]);
         };
 #pragma unroll 1
-        for (int32_t left = tile.blocks; left > kPeeled; left--)
-            multiply_step(kPeeled == 1 || left > 1);
+        for (int32_t left = tile.blocks; left > kPeeled; left--) multiply_step(kPeeled == 1 || left > 1);
         if (kPeeled == 1) multiply_step(false);
         ring.bits = next + 8 * parity;
     }

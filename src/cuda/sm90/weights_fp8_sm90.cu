@@ -95,7 +95,8 @@ __global__ void __launch_bounds__(kThreads, Block::kCtas)
 constexpr auto kernel_for = []<class Tokens, class Scales>(Tokens, Scales) {
     using Block = Fp8Shared<Tokens::value, Scales::value>;
     static_assert(sizeof(Block) <= Block::kMostBytes, "what a CTA may have");
-    static_assert(sizeof(Exchange<Block::kOutTokens>) <= sizeof(Block::stages), "what is exchanged lies where the stages were");
+    static_assert(sizeof(Exchange<Block::kOutTokens>) <= sizeof(Block::stages),
+                  "what is exchanged lies where the stages were");
     return kernel(weights_fp8_sm90_kernel<Block>, kThreads, sizeof(Block));
 };
 

@@ -26,7 +26,8 @@ constexpr int32_t fp8_ctas_of_sm(int32_t tokens, TokenScales scales) {
 
 template <int tokens, TokenScales scales_of_tokens>
 struct Fp8Shared {
-    static constexpr int kTokens = tokens, kOutTokens = std::max(tokens, bf16::kOutTokens), kHalves = 1, kSteps = 1;  // steps of a block
+    static constexpr int kTokens = tokens, kOutTokens = std::max(tokens, bf16::kOutTokens), kHalves = 1,
+                         kSteps = 1;  // steps of a block
     static constexpr int kBoxes = 2, kBlock = kBoxes * kBlockNumbers, kLine = kBlock / 2;
     static constexpr TokenScales kTokenScales = scales_of_tokens;
     static constexpr Weights kKind = Weights::Bits4;

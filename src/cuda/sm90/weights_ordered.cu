@@ -338,9 +338,7 @@ Kind kind_of(const GemmOperand& b) {
     return b.scale_type == ScaleType::E4M3 ? Kind::Nvfp4 : Kind::Mxfp4;
 }
 
-int64_t tiles_with(const GemmProblem& p, int32_t tokens) {
-    return tiles_of(p, tokens / parts_of_numbers(p.a), kLines);
-}
+int64_t tiles_with(const GemmProblem& p, int32_t tokens) { return tiles_of(p, tokens / parts_of_numbers(p.a), kLines); }
 
 int64_t most_ctas(const Context& context, const GemmProblem& p) { return room_of(context, p, 1).ctas; }
 

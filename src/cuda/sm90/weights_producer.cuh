@@ -60,8 +60,8 @@ __device__ __forceinline__ void load_tokens(const Arguments& args, Shared<kind, 
 #pragma unroll
                 for (int box = 0; box < OneStage::kBoxes; box++)
                     for (int32_t eight = 0; eight < boxes_of_rows; eight++)
-                        load_tile(shared.stages[at].boxes + OneStage::box_at(box) + eight * kFewRows * kTokenBytes, args.tokens,
-                                  {step * OneStage::kNumbers + box * kBoxNumbers, token + eight * kFewRows, 0},
+                        load_tile(shared.stages[at].boxes + OneStage::box_at(box) + eight * kFewRows * kTokenBytes,
+                                  args.tokens, {step * OneStage::kNumbers + box * kBoxNumbers, token + eight * kFewRows, 0},
                                   shared.full[at]);
             }
             __syncwarp();

@@ -1,5 +1,5 @@
-// The warps of weights_sm90 that decode and multiply weights with scales of 32 or 16 codes, or of whole lines, for tiles of 32
-// to 128 tokens:
+// The warps of weights_sm90 that decode and multiply weights with scales of 32 or 16 codes, or of whole lines, for tiles of
+// 32 to 128 tokens:
 //
 //     shared       128 codes of a line and their scales
 //     registers    8 or 16 codes of each line of a thread as BF16, times their scales: decoded while the tensor cores
@@ -26,7 +26,8 @@ struct Place {
 template <Weights kind, int line_bytes>
 __device__ __forceinline__ uint32_t codes_of_thread(uint32_t line) {
     const uint32_t q = read_thread() % 4;
-    return kind == Weights::Bits6 ? line * line_bytes + q * 24 : place_in_lines<line_bytes>(line, q * (weight_bits<kind> / 4));
+    return kind == Weights::Bits6 ? line * line_bytes + q * 24
+                                  : place_in_lines<line_bytes>(line, q * (weight_bits<kind> / 4));
 }
 
 template <Weights kind, int line_bytes>
@@ -34,7 +35,8 @@ __device__ __forceinline__ Place place_of_thread(const Arguments& args, const Ti
     constexpr bool nvfp4 = kind == Weights::Nvfp4;
     const uint32_t line = bf16::consumer_warp() * kWarpLines + read_thread() % 32 / 4, q = read_thread() % 4;
     const uint32_t word = nvfp4 ? q / 2 : 0, bytes = nvfp4 ? 0x4440 | (q % 2 * 2) : 0x4440 | q;
-    return {codes_of_thread<kind, line_bytes>(line), word * kScaledLines + line, args.shifted ? shifts_of_lines(args.problem, tile, line) : 0, bytes};
+    return {codes_of_thread<kind, line_bytes>(line), word * kScaledLines + line,
+            args.shifted ? shifts_of_lines(args.problem, tile, line) : 0, bytes};
 }
 
 // Loads the scales of a thread's two lines in a step, those of its quarter of the codes, or those of 1. Returns whether one
@@ -55,10 +57,11 @@ __device__ __forceinline__ bool load_scales_of_quarter(const Arguments& args, co
     return marks & 0x80808080u;
 }
 
-// Loads some codes of a thread's quarter of 128 codes of a line, at so many bytes of those of a stage: 16 bytes, which a swizzle
-// moves as one, or all of 6 bits.
+// Loads some codes of a thread's quarter of 128 codes of a line, at so many bytes of those of a stage: 16 bytes, which a
+// swizzle moves as one, or all of 6 bits.
 template <Weights kind>
-__device__ __forceinline__ void load_some_codes(const uint8_t* codes, uint32_t at, int part, uint32_t (&to)[weight_bits<kind>]) {
+__device__ __forceinline__ void load_some_codes(const uint8_t* codes, uint32_t at, int part,
+                                                uint32_t (&to)[weight_bits<kind>]) {
     if constexpr (kind == Weights::Bits6) {
 #pragma unroll
         for (int i = 0; i < 3; i++) {
@@ -82,7 +85,9 @@ struct ScaledConsumer {
     // registers suffice for four where the format is MXFP4 and a tile has up to 32 tokens.
     static constexpr bool kShort =
         Shared<kind, tokens, halves>::kCtas == 2 && (kind != Weights::Bits4 || tokens == kSomeTokens);
-    static constexpr int kTurnFours = !kShort ? 4 : kind == Weights::Bits8 && tokens == kSomeTokens ? 1 : 2,
+    static constexpr int kTurnFours = !kShort                                           ? 4
+                                      : kind == Weights::Bits8 && tokens == kSomeTokens ? 1
+                                                                                        : 2,
                          kTurns = 8 / kTurnFours * halves;
     using Block = Shared<kind, tokens, halves>;
     using Step = Stage<kind, tokens, halves>;
@@ -106,9 +111,9 @@ struct ScaledConsumer {
 #pragma unroll
         for (int l = 0; l < 2; l++) {
             const uint32_t codes = four_codes(of, l, four), scale = of.scales[l][four / 4 * (of.kScales - 1)];
-            const EvenOddBf16 pairs =
-                special ? decode_any_four<kind>(args.rule, args.missing, codes, four, scale)
-                        : decode_four<kind>(args.rule, codes, four, scale_factor<kind>(args.rule, scale));
+            const EvenOddBf16 pairs = special
+                                          ? decode_any_four<kind>(args.rule, args.missing, codes, four, scale)
+                                          : decode_four<kind>(args.rule, codes, four, scale_factor<kind>(args.rule, scale));
             to[l] = pairs.even, to[2 + l] = pairs.odd;
         }
     }
@@ -129,8 +134,9 @@ struct ScaledConsumer {
 #pragma unroll
         for (int i = 0; i < kTurnFours; i++) {
             const int product = turn / halves * kTurnFours + i;
-            multiply_bf16_lines(sums, operands[i],
-                                describe_tile(step.boxes + Step::box_at(product / of_box)).along(product % of_box * kProductBytes));
+            multiply_bf16_lines(
+                sums, operands[i],
+                describe_tile(step.boxes + Step::box_at(product / of_box)).along(product % of_box * kProductBytes));
         }
         commit_products();
     }

@@ -10,8 +10,9 @@
 //                          (weights_output.cuh)
 //
 // Two CTAs with tiles of up to 64 tokens run on an SM. Where tiles are few, the CTAs of a cluster split the contraction of
-// one; else they share tiles of the last rounds (weights_schedule.cuh). Reads weights once for each tile of tokens, and tokens
-// once for each tile of weights. A pass arranges the tokens of larger tiles, but for FP8 with scales of 128 (weights_tokens.h).
+// one; else they share tiles of the last rounds (weights_schedule.cuh). Reads weights once for each tile of tokens, and
+// tokens once for each tile of weights. A pass arranges the tokens of larger tiles, but for FP8 with scales of 128
+// (weights_tokens.h).
 #include "cuda/device.h"
 #include "cuda/implementations.h"
 #include "cuda/kernel_lists.h"
@@ -84,7 +85,8 @@ __global__ void __launch_bounds__(kThreads, ctas_of_sm(tokens, halves))
     if (threadIdx.x == 0) {
         prefetch_map(args.codes);
         prefetch_map(args.tokens);
-        for (Barrier& barrier : shared.full) init_barrier(barrier, 2 + 32 * shared.kLoadsScales);  // two threads, a warp's lanes
+        for (Barrier& barrier : shared.full)
+            init_barrier(barrier, 2 + 32 * shared.kLoadsScales);  // two threads, a warp's lanes
         for (Barrier& barrier : shared.free) init_barrier(barrier, kConsumerWarps);
         for (Barrier& barrier : shared.tile_full) init_barrier(barrier, 1);
         for (Barrier& barrier : shared.tile_free) init_barrier(barrier, 2 + shared.kLoadsScales + kConsumerWarps);
@@ -141,7 +143,9 @@ int32_t tokens_of(const GemmProblem& p) {
 }
 
 // Returns the rows of A of a box: a tile's, or 8 of tiles of 16 tokens.
-int32_t box_rows(const GemmProblem& p) { return tokens_of(p) == kFewestTokens ? kFewRows : tokens_of(p) / parts_of_numbers(p.a); }
+int32_t box_rows(const GemmProblem& p) {
+    return tokens_of(p) == kFewestTokens ? kFewRows : tokens_of(p) / parts_of_numbers(p.a);
+}
 
 // Returns the rows of A that a tile has.
 int32_t tile_rows(const GemmProblem& p) { return tokens_of(p) / parts_of_numbers(p.a); }
@@ -157,7 +161,8 @@ Cut cut_of(const Context& context, const GemmProblem& p) {
 }
 
 Ctas ctas_of(const Context& context, const GemmProblem& p, const Cut& cut) {
-    const int64_t numbers = step_bytes(kind_of(p), cut.tokens) * 8 / p.b.bits, block = std::max<int64_t>(numbers, kBlockNumbers);
+    const int64_t numbers = step_bytes(kind_of(p), cut.tokens) * 8 / p.b.bits,
+                  block = std::max<int64_t>(numbers, kBlockNumbers);
     return weights::ctas_of(p, cut, tiles_of(p, tile_rows(p), cut.halves * kTileLines), ceil_div(p.k, block),
                             room_of(context, p, ctas_of_sm(cut.tokens, cut.halves)).ctas);
 }
@@ -174,10 +179,12 @@ bool keeps_rows(const GemmProblem&) { return true; }
 Reason needs_operands(const GemmProblem& p) {
     if (p.b.scale_type == ScaleType::None || (has_scales_of_128(p.b) && !has_fp8_blocks(p)))
         return [format = p.b.format] {
-            return format_text("needs b quantized, and E4M3 where it has scales of 128, found %s", find_format(format)->name);
+            return format_text("needs b quantized, and E4M3 where it has scales of 128, found %s",
+                               find_format(format)->name);
         };
     if (p.row_invariant && !has_fp8_blocks(p) && (!is_block_scaled(p.b) || p.b.bits == 6))
-        return "needs b in MXFP8, MXFP4, NVFP4 or FP8 with scales of 128 for invariant rows, found another format or scaling";
+        return "needs b in MXFP8, MXFP4, NVFP4 or FP8 with scales of 128 for invariant rows, found another format or "
+               "scaling";
     if (auto reason = needs_words_of_scales(p.b); !reason.empty()) return reason;
     if (!can_be_bf16(p.a))
         return [format = p.a.format] {
@@ -226,7 +233,8 @@ Prepared prepare(const Context& context, const GemmProblem& p) {
     if (auto reason = needs_chip(context); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_operands(p); !reason.empty()) return {reason, 0, nullptr};
     constexpr double least_part = 8;  // of a tile: those of weights_ordered.cu may be so much smaller
-    if (auto reason = needs_sizes(p, double(tiles_of(p, tile_rows(p))) * least_part); !reason.empty()) return {reason, 0, nullptr};
+    if (auto reason = needs_sizes(p, double(tiles_of(p, tile_rows(p))) * least_part); !reason.empty())
+        return {reason, 0, nullptr};
     if (auto reason = needs_maps(p); !reason.empty()) return {reason, 0, nullptr};
     return {{}, tokens_at(p, nullptr).bytes + ctas_of(context, p, cut_of(context, p)).bytes, nullptr};
 }

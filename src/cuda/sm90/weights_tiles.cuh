@@ -1,8 +1,8 @@
 // What a CTA of weights_sm90 has of its tiles in shared memory, and which steps of them it takes.
 //
 //     a tile     128 lines of weights and 16 to 128 tokens (rows of A), those of F16 in two parts
-//     a block    128 numbers of the contraction, a step; of FP8 with scales of 128 two steps; of FP4 256 in tiles of few tokens
-//     a step     a stage of the ring: 64 to 128 bytes of each line, and the tokens' numbers for them in boxes of 64
+//     a block    128 numbers of the contraction, a step; of FP8 with scales of 128 two steps; of FP4 256 in tiles of few
+//     tokens a step     a stage of the ring: 64 to 128 bytes of each line, and the tokens' numbers for them in boxes of 64
 //
 // Tiles come in the order of bf16_tiles.cuh.
 #pragma once
@@ -20,10 +20,10 @@ using bf16::kWarpLines;
 
 // Holds what a kernel is called with.
 struct Arguments : bf16::Arguments {
-    float* left_sums;    // that CTAs leave for others, a place for each CTA
-    uint64_t* left;      // of each consumer warp of each CTA: `mark`, and in its low bits repairs, once its sums are there
-    uint64_t mark;       // a number that no other launch has
-    bool shares_tiles;   // those of the last rounds
+    float* left_sums;   // that CTAs leave for others, a place for each CTA
+    uint64_t* left;     // of each consumer warp of each CTA: `mark`, and in its low bits repairs, once its sums are there
+    uint64_t mark;      // a number that no other launch has
+    bool shares_tiles;  // those of the last rounds
 };
 
 // Says which blocks of a tile's contraction a CTA takes.
@@ -96,7 +96,8 @@ struct Shared {
     static constexpr bool kRepeats = false;  // the last scale of a line
     static constexpr bool kLoadsScales = tokens != kFewestTokens;  // else the consumers do
     static constexpr int kCtas = ctas_of_sm(tokens, halves), kMostBytes = 227 * 1024 / kCtas - (kCtas - 1) * 1024;
-    static constexpr int kRest = int(sizeof(bf16::OutOfWarps)) + 1024 + !kLoadsScales * halves * int(sizeof(StageScales<kind, kBlock>)),
+    static constexpr int kRest = int(sizeof(bf16::OutOfWarps)) + 1024 +
+                                 !kLoadsScales * halves * int(sizeof(StageScales<kind, kBlock>)),
                          kStageBytes = sizeof(OneStage) + kLoadsScales * halves * sizeof(StageScales<kind, kBlock>);
     static constexpr int fitting = (kMostBytes - kRest) / kStageBytes;
     static constexpr int kStages = fitting < 8 ? fitting : 8;
