@@ -1,4 +1,4 @@
-// What the dequantize kernels share: the offsets of an expert or a group.
+// Finds the offsets of an expert or a group for all dequantize kernels.
 #pragma once
 #include "cuda/memory/decode.cuh"
 #include "cuda/memory/elements.cuh"

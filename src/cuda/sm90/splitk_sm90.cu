@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kThreads<tokens>, 1) splitk_sm90_kernel(const 
 
 // ---- The implementation ----------------------------------------------------------------------------------------------
 
-// What a kernel is compiled for: weights, and tokens of a tile.
+// Lists the kernels by weights and by tokens of a tile.
 constexpr auto kernels = kernels_of(
     []<class Kind, class Tokens>(Kind, Tokens) {
         using Block = Shared<Kind::value, Tokens::value>;

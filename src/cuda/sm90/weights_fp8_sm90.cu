@@ -100,7 +100,7 @@ constexpr auto kernel_for = []<class Tokens, class Scales>(Tokens, Scales) {
     return kernel(weights_fp8_sm90_kernel<Block>, kThreads, sizeof(Block));
 };
 
-// What a kernel is compiled for: tokens of a tile, and their scales.
+// Lists the kernels by tokens of a tile and by the scales of these tokens.
 constexpr auto kernels =
     join(kernels_of(kernel_for, Values<kFewestTokens, kLeastTokens, kSomeTokens>{},
                     Values<TokenScales::None, TokenScales::Of128, TokenScales::Of32>{}),

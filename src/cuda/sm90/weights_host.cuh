@@ -1,5 +1,5 @@
-// What weights_sm90 and weights_fp8_sm90 have in common on the host: how many tiles, how many CTAs, which memory of the
-// workspace they leave sums in, and most of what the kernels are called with.
+// Prepares launches of weights_sm90 and weights_fp8_sm90 on the host. Counts tiles and CTAs, finds the memory of the workspace
+// that CTAs leave sums in, and fills most arguments of the kernels.
 #pragma once
 #include <algorithm>
 #include <atomic>

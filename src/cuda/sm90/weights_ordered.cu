@@ -323,7 +323,7 @@ __global__ void __launch_bounds__(kOrderedThreads, 1) weights_ordered_kernel(con
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
 
-// What a kernel is compiled for: weights, and tokens of a tile.
+// Lists the kernels by weights and by tokens of a tile.
 constexpr auto kernels = kernels_of(
     []<class K, class Tokens>(K, Tokens) {
         using Block = OrderedShared<K::value, Tokens::value>;

@@ -115,7 +115,7 @@ constexpr auto kernel_for = []<class Kind, class Tokens, class Halves>(Kind, Tok
     return kernel(weights_sm90_kernel<Kind::value, Tokens::value, Halves::value>, kThreads, sizeof(Block));
 };
 
-// What a kernel is compiled for: weights, tokens of a tile, and how many times 128 lines.
+// Lists the kernels by weights, by tokens of a tile, and by how many times 128 lines a tile has.
 constexpr auto kernels =
     join(kernels_of(kernel_for, Values<Weights::Fp8Blocks, Weights::Bits4, Weights::Nvfp4, Weights::Bits6, Weights::Bits8>{},
                     Values<kLeastTokens, kSomeTokens, kMostTokens>{}, Values<1>{}),
