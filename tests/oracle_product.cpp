@@ -193,7 +193,7 @@ Floats guarded_errors(const Spec& spec, const Bytes& scales, const Placement& pl
                 const double value = std::fabs(values[static_cast<size_t>(line * k + j)]);
                 double error = 0;
                 if (value != 0 && value < least_normal) error = least_normal * (e5m2 ? 0x1p-3 : 0x1p-4);
-                // Counts as zero; E4M3 codes of A, which may be moved on their way, do by their own scale.
+                // Counts as zero. E4M3 codes of A, which the pass may rescale, count as zero by their own scale.
                 const bool by_scale = !by_line && spec.format == MXQ_FORMAT_MXFP8_E4M3;
                 if ((by_scale ? scale_at(line, j) : moved_to) + 126 < of_line) error = value;
                 out[static_cast<size_t>(line * k + j)] = static_cast<float>(error);
