@@ -42,6 +42,7 @@ struct Arguments {
     bool wide;         // D takes copies of 16 bytes
     bool shifted;      // splitk_sm90, weights_sm90: scales of lines are unaligned
     bool has_blocks;   // weights_sm90: B has scales of blocks
+    bool swizzled;     // weights_sm90: these are swizzled, and a stage gets whole tiles of them
 };
 
 // One tile of one product.

@@ -1,6 +1,7 @@
 // Block scales of lines of weights: from memory to shared memory by words of four, and from there to the factors of codes.
 //
 //     step         128 codes of a line, whose scales are one 4-byte word, or two with NVFP4
+//     128 lines    their words lie in shared memory as in a tile of swizzled scales, which the copy engine brings as it is
 //     unaligned    scales of a line that begin at any byte of a word: one more word is copied, and the reader shifts them
 #pragma once
 #include "cuda/memory/operand.cuh"
@@ -20,8 +21,19 @@ constexpr int kScaleWords = codes / kScaledCodes * (kind == Weights::Nvfp4 ? 2 :
 template <Weights kind, int codes = kScaledCodes>
 using ScalesOfLines = uint32_t[kScaleWords<kind, codes> + 1][kScaledLines];
 
-// Says where scales lie, for the lanes of a warp: those of every 32nd line from the lane's own on, counted from the word
-// that the matrix's first lies in.
+// Returns the offset of a line's word among those of 128 lines, and from there to that of line 8 further on.
+constexpr uint32_t kWordsOfEightLines = 32;
+__host__ __device__ constexpr uint32_t word_of_line(uint32_t line) { return line % 32 * 4 + line / 32; }
+
+// Returns the line whose words a lane copies as number `i` of its own. Neighbouring lanes write neighbouring words.
+template <int lines>
+__device__ __forceinline__ uint32_t line_to_copy(int i) {
+    constexpr uint32_t row = (lines < kScaledLines ? lines : kScaledLines) / 32;  // words that are neighbours
+    const uint32_t word = read_thread() % 32 + uint32_t(i) % row * 32;
+    return uint32_t(i) / row * kScaledLines + word / row + word % row * 32;
+}
+
+// Says where the scales of the lines that a lane copies lie, counted from the word that the matrix's first lies in.
 template <int lines = kScaledLines>
 struct ScalePlaces {
     static constexpr int kCount = lines / 32;
@@ -35,14 +47,14 @@ template <Weights kind, bool last, int codes = kScaledCodes, int lines>
 __device__ __forceinline__ void copy_scales(const GemmProblem& p, const ScalePlaces<lines>& places, int32_t step,
                                             ScalesOfLines<kind, codes>* to) {
     constexpr int words = kScaleWords<kind, codes>, codes_of_word = codes / words;
-    const uint32_t lane = read_thread() % 32;
     const uint8_t* from = places.of_matrix + scale_in_line(p.b.layout, uint32_t(step * codes));
 #pragma unroll
     for (int word = 0; word < words; word++, from += p.b.layout.swizzled ? kSwizzleBytes : 4) {
         if (last && step * codes + word * codes_of_word >= p.k) return;
 #pragma unroll
         for (int i = 0; i < places.kCount; i++)
-            copy_word(&to[i / 4][word][lane + 32 * (i % 4)], reinterpret_cast<const uint32_t*>(from + places.of_line[i]));
+            copy_word(&to[i / 4][word][word_of_line(line_to_copy<lines>(i) % kScaledLines)],
+                      reinterpret_cast<const uint32_t*>(from + places.of_line[i]));
     }
 }
 
@@ -54,14 +66,13 @@ __device__ __forceinline__ void copy_shifted_scales(const GemmProblem& p, const 
     constexpr int32_t words = kScaleWords<kind, codes>, of_step = 4 * words;
     const int32_t first = step * of_step, left = int32_t(p.b.layout.columns) - first;
     const uint8_t* const from = places.of_matrix + first;
-    const uint32_t lane = read_thread() % 32;
     const auto of_line = [&](int i) {
         uint32_t at = places.of_line[i];
         keep(at);  // so that what is computed of it takes no register over the loop
         return at;
     };
     const auto copy = [&](int i, int word) {
-        copy_word(&to[i / 4][word][lane + 32 * (i % 4)],
+        copy_word(&to[i / 4][word][word_of_line(line_to_copy<lines>(i) % kScaledLines)],
                   reinterpret_cast<const uint32_t*>(from + (of_line(i) & ~3u)) + word);
     };
 #pragma unroll
@@ -88,7 +99,7 @@ __device__ __forceinline__ ScalePlaces<lines> find_scales(const GemmProblem& p, 
     ScalePlaces<lines> places{of_matrix - before, {}};
 #pragma unroll
     for (int i = 0; i < places.kCount; i++)
-        places.of_line[i] = before + scales_of_line(p, tile, read_thread() % 32 + 32 * i);
+        places.of_line[i] = before + scales_of_line(p, tile, line_to_copy<lines>(i));
     return places;
 }
 
@@ -119,7 +130,7 @@ __device__ __forceinline__ void copy_last_scales(const GemmProblem& p, const bf1
         const int32_t step_of_words = p.b.layout.swizzled ? kSwizzleBytes : 4;
 #pragma unroll 1
         for (int32_t word = 0; word < words + shifted && 4 * word < of_line.end; word++)
-            copy_word(&to[line / kScaledLines][word][line % kScaledLines],
+            copy_word(&to[line / kScaledLines][word][word_of_line(line % kScaledLines)],
                       reinterpret_cast<const uint32_t*>(of_line.from + word * step_of_words));
     }
     wait_for_copies();
@@ -128,12 +139,13 @@ __device__ __forceinline__ void copy_last_scales(const GemmProblem& p, const bf1
     for (uint32_t line = read_thread() % 32; line < lines; line += 32) {
         auto& scales = to[line / kScaledLines];
         const int32_t end = last_scales(p, tile, shifted, line, 0, left).end, at = (end - 1) / 4;
-        const uint32_t last = scales[at][line % kScaledLines] >> (end - 1) % 4 * 8 & 0xFF;
+        const uint32_t of_line = word_of_line(line % kScaledLines);
+        const uint32_t last = scales[at][of_line] >> (end - 1) % 4 * 8 & 0xFF;
         const uint32_t none = (repeats ? last : kind == Weights::Nvfp4 ? 0 : 0x7F) * 0x01010101u;
 #pragma unroll 1
         for (int32_t word = at; word < words + shifted; word++) {
             const uint32_t exist = first_bytes(max(min(end - 4 * word, 4), 0));
-            scales[word][line % kScaledLines] = (scales[word][line % kScaledLines] & exist) | (none & ~exist);
+            scales[word][of_line] = (scales[word][of_line] & exist) | (none & ~exist);
         }
     }
 }
@@ -158,19 +170,20 @@ struct StepScales {
 
     // Scales of blocks that do not exist become those of finite numbers, since the codes there are zeros. `shifts`: by how
     // many bits the scales of either line begin behind the first bit of their words, 8 bits each.
-    __device__ __forceinline__ void load(const ScalesOfLines<kind>& from, uint32_t line, bool exist, int32_t blocks,
+    __device__ __forceinline__ void load(const ScalesOfLines<kind>& from, uint32_t word, bool exist, int32_t blocks,
                                          bool shifted, uint32_t shifts) {
         constexpr uint32_t none = kind == Weights::Nvfp4 ? 0 : 0x7F7F7F7Fu;
 #pragma unroll
         for (int l = 0; l < 2; l++)
 #pragma unroll
-            for (int i = 0; i < kScaleWords<kind>; i++) words[l][i] = exist ? from[i][line + 8 * l] : none;
+            for (int i = 0; i < kScaleWords<kind>; i++) words[l][i] = exist ? from[i][word + l * kWordsOfEightLines] : none;
         if (shifted) {
 #pragma unroll
             for (int l = 0; l < 2; l++)
 #pragma unroll
                 for (int i = 0; i < kScaleWords<kind>; i++)
-                    words[l][i] = __funnelshift_r(words[l][i], from[i + 1][line + 8 * l], shifts >> 8 * l);
+                    words[l][i] =
+                        __funnelshift_r(words[l][i], from[i + 1][word + l * kWordsOfEightLines], shifts >> 8 * l);
         }
         if (blocks >= 4 * kScaleWords<kind>) return;
 #pragma unroll
@@ -219,6 +232,12 @@ inline Reason needs_words_of_scales(const GemmOperand& b) {
             "%d codes, the first at %p",
             block, static_cast<const void*>(at));
     };
+}
+
+// Returns whether the copy engine can bring swizzled scales to a stage.
+inline bool has_tiles_of_scales(const GemmOperand& b) {
+    return is_block_scaled(b) && b.layout.swizzled && reinterpret_cast<uintptr_t>(b.scales) % 16 == 0 &&
+           b.layout.matrix_scales % 16 == 0;
 }
 
 inline bool has_shifted_scales(const GemmOperand& b) {

@@ -113,7 +113,7 @@ struct Consumer {
             wait(shared.full[stage], parity);
             StepScales<kind> scales;
             const int32_t codes = int32_t(args.problem.k) - (steps.first + step) * kStepCodes;
-            scales.load(own.scales, line, scaled, int32_t((uint32_t(codes) + block_codes - 1) / block_codes), args.shifted,
+            scales.load(own.scales, word_of_line(line), scaled, int32_t((uint32_t(codes) + block_codes - 1) / block_codes), args.shifted,
                         shifts);
             bool special = scales.any_special();
             if constexpr (kind == Weights::Bits8) special |= any_special_code(own);

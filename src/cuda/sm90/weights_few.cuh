@@ -72,14 +72,15 @@ struct FewConsumer {
             }
         }
     }
-    // Multiplies a step, `number` of the tile's part. `special`: whether some scales around it need two factors.
-    template <int columns>
-    __device__ __forceinline__ void multiply_step(const Step& step, const FewScales<kind>& scales, uint32_t number,
-                                                  uint32_t codes, uint32_t tokens, bool special) {
+    // Multiplies a stage. `take_scales(block, fragment)` takes the scales of one of its blocks, and returns whether some of
+    // the warp's may need two factors.
+    template <int columns, class TakeScales>
+    __device__ __forceinline__ void multiply_step(const Step& step, const Place& place, uint32_t tokens,
+                                                  const TakeScales& take_scales) {
 #pragma unroll
         for (int block = 0; block < kBlocks; block++) {
             Fragment<kind> of;
-            scales.take((number * kBlocks + block) % kScaleRound, of);
+            const bool special_scales = take_scales(block, of);
             Factors factors;
 #pragma unroll
             for (int l = 0; l < 2; l++)
@@ -90,8 +91,8 @@ struct FewConsumer {
             for (int part = 0; part < 4 / kPairs; part++) {
 #pragma unroll
                 for (int l = 0; l < 2; l++)
-                    load_some_codes<kind>(step.codes[0] + l * 8 * kLine, codes ^ block * (kLine / 2), part, of.words[l]);
-                bool own = special;
+                    load_some_codes<kind>(step.codes[0] + l * 8 * kLine, place.codes ^ block * (kLine / 2), part, of.words[l]);
+                bool own = special_scales;
                 if constexpr (kind == Weights::Bits8) own |= __any_sync(kAllLanes, any_special(args.rule, of, part));
                 if (own)
                     multiply_part<columns, true>(of, part, boxes, tokens, factors);
@@ -100,30 +101,55 @@ struct FewConsumer {
             }
         }
     }
-    template <int columns>
-    __device__ __forceinline__ void multiply_steps(const Tile& tile) {
-        const uint32_t line = bf16::consumer_warp() * kWarpLines + line_of_lane();
-        uint32_t codes = codes_of_thread<kind, kLine>(line), tokens = tokens_of_thread();
-        FewScales<kind> scales;
-        scales.begin(args, tile, line, tile.first_block * kBlocks);
-        keep(codes), keep(tokens);
-        bool special = false;
+    // Calls `multiply(number of the step)` with each step of the CTA's part of the contraction, as its stage is full.
+    template <class Multiply>
+    __device__ __forceinline__ void each_stage(const Tile& tile, const Multiply& multiply) {
 #pragma unroll 1
         for (int32_t step = 0; step < tile.blocks; step++, ring.next()) {
-            if (step % (kScaleRound / kBlocks) == 0) special = scales.next_round(args);
-            wait(shared.full[ring.at()], ring.parity());
-            multiply_step<columns>(shared.stages[ring.at()], scales, uint32_t(step), codes, tokens, special);
+            multiply(uint32_t(step));
             __syncwarp();
             if (elect_lane()) arrive(shared.free[ring.at()]);
+        }
+    }
+    // Multiplies the part by scales that lie in the stages, or by those that the warp loads.
+    template <int columns, bool swizzled>
+    __device__ __forceinline__ void multiply_steps(const Tile& tile) {
+        const uint32_t line = bf16::consumer_warp() * kWarpLines + line_of_lane();
+        Place place = place_of_thread<kind, kLine>(args, tile, line);
+        uint32_t tokens = tokens_of_thread();
+        keep(place.codes), keep(tokens);
+        if constexpr (swizzled) {
+            each_stage(tile, [&](uint32_t) {
+                wait(shared.full[ring.at()], ring.parity());
+                const auto take = [&](int block, Fragment<kind>& of) {
+                    const uint32_t* const from = shared.scales[ring.at()][0][block * kScaleWords<kind>] + place.scales;
+                    return __any_sync(kAllLanes, load_scales_of_quarter(args, from, place, of));
+                };
+                multiply_step<columns>(shared.stages[ring.at()], place, tokens, take);
+            });
+        } else {
+            FewScales<kind> scales;
+            scales.begin(args, tile, line, tile.first_block * kBlocks);
+            bool special = false;
+            each_stage(tile, [&](uint32_t step) {
+                if (step % (kScaleRound / kBlocks) == 0) special = scales.next_round(args);
+                wait(shared.full[ring.at()], ring.parity());
+                const auto take = [&](int block, Fragment<kind>& of) {
+                    scales.take((step * kBlocks + uint32_t(block)) % kScaleRound, of);
+                    return special;
+                };
+                multiply_step<columns>(shared.stages[ring.at()], place, tokens, take);
+            });
         }
     }
     __device__ __forceinline__ void multiply_tile(const Tile& tile) {
 #pragma unroll
         for (float& total : totals) total = 0;
-        if (args.parts == 1 && tile.rows <= 8)
-            multiply_steps<8>(tile);
+        const bool has_eight = args.parts == 1 && tile.rows <= 8;
+        if (args.swizzled)
+            has_eight ? multiply_steps<8, true>(tile) : multiply_steps<16, true>(tile);
         else
-            multiply_steps<16>(tile);
+            has_eight ? multiply_steps<8, false>(tile) : multiply_steps<16, false>(tile);
         if (args.parts == 2) bf16::add_low_parts(reinterpret_cast<float(&)[kFewestTokens / 2]>(totals));
         if (!kPermuted) return;
         const uint32_t lane = read_thread() % 32, eighth = lane / 4, from = (eighth % 4 * 2 + eighth / 4) * 4 + lane % 4;

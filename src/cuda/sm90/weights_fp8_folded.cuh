@@ -66,16 +66,16 @@ struct FoldedConsumer {
             }
     }
     // Loads what the thread needs of a box.
-    __device__ __forceinline__ void load_box(uint32_t stage, int box, uint32_t codes_at, uint32_t line, uint32_t shifts,
+    __device__ __forceinline__ void load_box(uint32_t stage, int box, uint32_t codes_at, uint32_t word, uint32_t shifts,
                                              BoxOfThread& own) {
         const uint8_t* const codes = shared.stages[stage].codes[0] + (codes_at ^ box * (Block::kLine / 2));
-        const uint32_t* const from = &shared.scales[stage][0][box][line];
+        const uint32_t* const from = &shared.scales[stage][0][box][word];
         uint32_t fours[2];
 #pragma unroll
         for (int l = 0; l < 2; l++) {
             own.codes[l] = *reinterpret_cast<const uint4*>(codes + l * 8 * Block::kLine);
-            fours[l] = from[8 * l];
-            if (args.shifted) fours[l] = __funnelshift_r(fours[l], from[kScaledLines + 8 * l], shifts >> 8 * l);
+            fours[l] = from[l * kWordsOfEightLines];
+            if (args.shifted) fours[l] = __funnelshift_r(fours[l], from[kScaledLines + l * kWordsOfEightLines], shifts >> 8 * l);
         }
         const uint32_t exponents = permute_bytes(fours[0], fours[1], own_scales()) & 0x00FF00FFu;
         uint32_t largest = __vmaxu2(exponents, __shfl_xor_sync(kAllLanes, exponents, 1));
@@ -120,6 +120,7 @@ struct FoldedConsumer {
     __device__ __forceinline__ void multiply_steps(const Tile& tile) {
         const uint32_t lane = read_thread() % 32, line = bf16::consumer_warp() * kWarpLines + lane / 4;
         const uint32_t codes_at = place_in_lines<Block::kLine>(line, lane % 4);
+        const uint32_t word = word_of_line(line);
         const uint32_t shifts = args.shifted ? shifts_of_lines(args.problem, tile, line) : 0;
         uint32_t next = ring.at(), parity = ring.parity();  // a stage
         Operands operands[2];
@@ -129,7 +130,7 @@ struct FoldedConsumer {
         for (auto& part : parts)
             for (float& sum : part) sum = 0;
         wait(shared.full[next], parity);
-        load_box(next, 0, codes_at, line, shifts, own);
+        load_box(next, 0, codes_at, word, shifts, own);
         decode(own, 0, operands[0]);
 #pragma unroll 1
         for (int32_t left = tile.blocks; left > 0; left--) {
@@ -150,10 +151,10 @@ struct FoldedConsumer {
                 if (kOverlaps && box > 0) promote_box(box - 1);
                 multiply_turn<columns>(parts[box % kParts], numbers, 1, operands[1]);
                 if (box + 1 < Block::kBoxes) {
-                    load_box(stage, box + 1, codes_at, line, shifts, own);
+                    load_box(stage, box + 1, codes_at, word, shifts, own);
                 } else if (left > 1) {
                     wait(shared.full[next], parity);
-                    load_box(next, 0, codes_at, line, shifts, own);
+                    load_box(next, 0, codes_at, word, shifts, own);
                 }
                 wait_products_before<1>();
                 decode(own, 0, operands[0]);

@@ -67,6 +67,7 @@ inline void fill_arguments(Arguments& args, const GemmProblem& p, int32_t rows, 
     args.problem = p;
     args.shifted = has_shifted_scales(p.b);
     args.has_blocks = is_block_scaled(p.b);
+    args.swizzled = has_tiles_of_scales(p.b);
     args.tile_tokens = uint32_t(rows);
     args.line_tiles = uint32_t(ceil_div(p.n, int64_t(lines)));
     args.sharing = uint32_t(sharing);

@@ -65,8 +65,8 @@ struct Decoder {
     __device__ __forceinline__ void load_scales(int i, uint32_t (&to)[kScales]) const {
         const auto& from = shared.scales[codes.at()];
         const uint32_t word = kind == Kind::Nvfp4 ? quarter() / 2 : 0;
-        uint32_t four = from[word][line(i)];
-        if (args.shifted) four = __funnelshift_r(four, from[word + 1][line(i)], shifts[i]);
+        uint32_t four = from[word][word_of_line(line(i))];
+        if (args.shifted) four = __funnelshift_r(four, from[word + 1][word_of_line(line(i))], shifts[i]);
         const uint32_t first = kind == Kind::Nvfp4 ? quarter() % 2 * 2 : quarter();
 #pragma unroll
         for (int s = 0; s < kScales; s++) to[s] = permute_bytes(four, 0, 0x4440 + first + s);

@@ -98,34 +98,77 @@ __device__ __forceinline__ void load_scales(const Arguments& args, Shared<Weight
         });
 }
 
-// Loads scales of blocks, one warp. Those of a line's last step come apart, where blocks or words of it may not exist.
-// Where lines have one scale, none are loaded.
-template <class Block>
-__device__ __forceinline__ void load_block_scales(const Arguments& args, Block& shared) {
-    constexpr Weights kind = Block::kKind;
+// Calls `begin(tile)` with each tile, and `load(number of the stage, step)` with each of its steps. Loads those of a line's
+// last step apart, where blocks or words of it may not exist. A warp calls it.
+template <class Block, class Begin, class Load>
+__device__ __forceinline__ void each_step_of_scales(const Arguments& args, Block& shared, const Begin& begin,
+                                                    const Load& load) {
     constexpr int lines = Block::kHalves * kTileLines, codes = Block::kBlock;
     const GemmProblem& p = args.problem;
     const bool last_is_apart = args.has_blocks && (p.k % codes != 0 || args.shifted);
     Ring<Block::kStages> ring;
     each_tile<true>(shared, shared.tile_full, [&](const Tile& tile) {
-        const ScalePlaces<lines> places = find_scales<lines>(p, tile);
+        begin(tile);
         const bool has_last = last_is_apart && tile.ends;
         const int32_t end = tile.first_block + tile.blocks - has_last;
 #pragma unroll 1
         for (int32_t step = tile.first_block; step < end; step++, ring.next()) {
             wait(shared.free[ring.at()], ring.parity() ^ 1);
-            if (args.shifted)
-                copy_shifted_scales<kind, false, codes>(p, places, step, shared.scales[ring.at()]);
-            else if (args.has_blocks)
-                copy_scales<kind, false, codes>(p, places, step, shared.scales[ring.at()]);
-            arrive_after_copies(shared.full[ring.at()]);
+            load(ring.at(), step);
         }
         if (!has_last) return;
         wait(shared.free[ring.at()], ring.parity() ^ 1);
-        copy_last_scales<kind, lines, codes, Block::kRepeats>(p, tile, args.shifted, end, shared.scales[ring.at()]);
+        copy_last_scales<Block::kKind, lines, codes, Block::kRepeats>(p, tile, args.shifted, end, shared.scales[ring.at()]);
+        publish_shared_writes();  // the copy engine may write there next
         arrive(shared.full[ring.at()]);
         ring.next();
     });
+}
+
+// Loads swizzled scales, one warp: those of a step and 128 lines are neighbours, some tiles of 128 x 4.
+template <class Block>
+__device__ __forceinline__ void load_swizzled_scales(const Arguments& args, Block& shared) {
+    constexpr uint32_t step_bytes = kScaleWords<Block::kKind, Block::kBlock> * kSwizzleBytes;
+    const GemmProblem& p = args.problem;
+    const uint8_t* from;
+    uint32_t of_lines;
+    each_step_of_scales(
+        args, shared,
+        [&](const Tile& tile) {
+            of_lines = uint32_t(p.b.layout.tile_row_scales());
+            from = matrix_scales(p.b, tile.group) + uint32_t(tile.line / kTileLines) * of_lines +
+                   uint32_t(tile.first_block) * step_bytes;
+            if (tile.line + kTileLines >= p.n) of_lines = 0;  // no second half
+        },
+        [&](uint32_t at, int32_t) {
+            if (elect_lane()) {
+                expect(shared.full[at], step_bytes * Block::kHalves);
+#pragma unroll
+                for (int half = 0; half < Block::kHalves; half++)
+                    load_bytes(shared.scales[at][half], from + half * of_lines, step_bytes, shared.full[at]);
+            }
+            __syncwarp();
+            from += step_bytes;
+            arrive(shared.full[at]);
+        });
+}
+
+// Loads scales of blocks, one warp. Where lines have one scale, none are loaded.
+template <class Block>
+__device__ __forceinline__ void load_block_scales(const Arguments& args, Block& shared) {
+    constexpr Weights kind = Block::kKind;
+    constexpr int lines = Block::kHalves * kTileLines, codes = Block::kBlock;
+    if (args.swizzled) return load_swizzled_scales(args, shared);
+    ScalePlaces<lines> places;
+    each_step_of_scales(
+        args, shared, [&](const Tile& tile) { places = find_scales<lines>(args.problem, tile); },
+        [&](uint32_t at, int32_t step) {
+            if (args.shifted)
+                copy_shifted_scales<kind, false, codes>(args.problem, places, step, shared.scales[at]);
+            else if (args.has_blocks)
+                copy_scales<kind, false, codes>(args.problem, places, step, shared.scales[at]);
+            arrive_after_copies(shared.full[at]);
+        });
 }
 template <Weights kind, int tokens, int halves>
 __device__ __forceinline__ void load_scales(const Arguments& args, Shared<kind, tokens, halves>& shared) {

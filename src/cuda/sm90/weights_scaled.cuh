@@ -31,11 +31,11 @@ __device__ __forceinline__ uint32_t codes_of_thread(uint32_t line) {
 }
 
 template <Weights kind, int line_bytes>
-__device__ __forceinline__ Place place_of_thread(const Arguments& args, const Tile& tile) {
+__device__ __forceinline__ Place place_of_thread(const Arguments& args, const Tile& tile, uint32_t line) {
     constexpr bool nvfp4 = kind == Weights::Nvfp4;
-    const uint32_t line = bf16::consumer_warp() * kWarpLines + read_thread() % 32 / 4, q = read_thread() % 4;
+    const uint32_t q = read_thread() % 4;
     const uint32_t word = nvfp4 ? q / 2 : 0, bytes = nvfp4 ? 0x4440 | (q % 2 * 2) : 0x4440 | q;
-    return {codes_of_thread<kind, line_bytes>(line), word * kScaledLines + line,
+    return {codes_of_thread<kind, line_bytes>(line), word * kScaledLines + word_of_line(line),
             args.shifted ? shifts_of_lines(args.problem, tile, line) : 0, bytes};
 }
 
@@ -48,8 +48,8 @@ __device__ __forceinline__ bool load_scales_of_quarter(const Arguments& args, co
     uint32_t marks = 0;
 #pragma unroll
     for (int l = 0; l < 2; l++) {
-        uint32_t four = kind != Weights::Bits8 || args.has_blocks ? from[8 * l] : ones;
-        if (args.shifted) four = __funnelshift_r(four, from[kScaledLines + 8 * l], place.shifts >> 8 * l);
+        uint32_t four = kind != Weights::Bits8 || args.has_blocks ? from[l * kWordsOfEightLines] : ones;
+        if (args.shifted) four = __funnelshift_r(four, from[kScaledLines + l * kWordsOfEightLines], place.shifts >> 8 * l);
         marks |= kind == Weights::Nvfp4 ? (four & 0x7F7F7F7Fu) + (0x80u - E4M3::nan_code) * 0x01010101u : four;
 #pragma unroll
         for (int i = 0; i < to.kScales; i++) to.scales[l][i] = permute_bytes(four, 0, place.bytes + i);
@@ -159,7 +159,8 @@ struct ScaledConsumer {
     // last turn is multiplied while the first of the next is decoded, and no product is in flight as the loop goes round.
     template <int columns>
     __device__ __forceinline__ void multiply_steps(const Tile& tile) {
-        const Place place = place_of_thread<kind, kLine>(args, tile);
+        const uint32_t line = bf16::consumer_warp() * kWarpLines + read_thread() % 32 / 4;
+        const Place place = place_of_thread<kind, kLine>(args, tile, line);
         uint32_t next = ring.at(), parity = ring.parity();  // a stage
         Operands operands[2];
         BlockOfThread own;

@@ -82,14 +82,14 @@ __global__ void __launch_bounds__(kThreads, ctas_of_sm(tokens, halves))
     weights_sm90_kernel(const __grid_constant__ Arguments args) {
     extern __shared__ __align__(1024) uint8_t memory[];
     auto& shared = *reinterpret_cast<Shared<kind, tokens, halves>*>(memory);
+    const bool loads_scales = shared.kCopiesScales || args.swizzled;
     if (threadIdx.x == 0) {
         prefetch_map(args.codes);
         prefetch_map(args.tokens);
-        for (Barrier& barrier : shared.full)
-            init_barrier(barrier, 2 + 32 * shared.kLoadsScales);  // two threads, a warp's lanes
+        for (Barrier& barrier : shared.full) init_barrier(barrier, 2 + 32 * loads_scales);  // two threads, a warp's lanes
         for (Barrier& barrier : shared.free) init_barrier(barrier, kConsumerWarps);
         for (Barrier& barrier : shared.tile_full) init_barrier(barrier, 1);
-        for (Barrier& barrier : shared.tile_free) init_barrier(barrier, 2 + shared.kLoadsScales + kConsumerWarps);
+        for (Barrier& barrier : shared.tile_free) init_barrier(barrier, 2 + loads_scales + kConsumerWarps);
         publish_barriers();
     }
     __syncthreads();
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kThreads, ctas_of_sm(tokens, halves))
         give_registers<kProducerRegisters<Shared<kind, tokens, halves>::kCtas>>();
         if (read_thread() / 32 == 0) load_codes(args, shared);
         if (read_thread() / 32 == 1) find_tiles(args, shared);
-        if (shared.kLoadsScales && read_thread() / 32 == 2) load_scales(args, shared);
+        if (loads_scales && read_thread() / 32 == 2) load_scales(args, shared);
         if (read_thread() / 32 == 3) load_tokens(args, shared);
     } else {
         take_registers<kConsumerRegisters<Shared<kind, tokens, halves>::kCtas>>();

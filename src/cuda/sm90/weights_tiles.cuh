@@ -94,16 +94,15 @@ struct Shared {
     static constexpr int kBlock = std::max(kBlockNumbers, OneStage::kNumbers), kSteps = kBlock / OneStage::kNumbers;
     static constexpr int kOutTokens = std::max(tokens, bf16::kOutTokens);  // of sums
     static constexpr bool kRepeats = false;  // the last scale of a line
-    static constexpr bool kLoadsScales = tokens != kFewestTokens;  // else the consumers do
+    static constexpr bool kCopiesScales = tokens != kFewestTokens;  // a warp; else the consumers, but for swizzled ones
     static constexpr int kCtas = ctas_of_sm(tokens, halves), kMostBytes = 227 * 1024 / kCtas - (kCtas - 1) * 1024;
-    static constexpr int kRest = int(sizeof(bf16::OutOfWarps)) + 1024 +
-                                 !kLoadsScales * halves * int(sizeof(StageScales<kind, kBlock>)),
-                         kStageBytes = sizeof(OneStage) + kLoadsScales * halves * sizeof(StageScales<kind, kBlock>);
+    static constexpr int kRest = int(sizeof(bf16::OutOfWarps)) + 1024,
+                         kStageBytes = sizeof(OneStage) + halves * sizeof(StageScales<kind, kBlock>);
     static constexpr int fitting = (kMostBytes - kRest) / kStageBytes;
     static constexpr int kStages = fitting < 8 ? fitting : 8;
     OneStage stages[kStages];
     alignas(128) bf16::OutOfWarps out;
-    StageScales<kind, kBlock> scales[kLoadsScales ? kStages : 1][halves];
+    StageScales<kind, kBlock> scales[kStages][halves];
     Tile tiles[kSlots];
     Schedule schedule;
     Barrier full[kStages], free[kStages], tile_full[kSlots], tile_free[kSlots];

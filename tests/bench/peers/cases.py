@@ -33,11 +33,13 @@ class Case:
 class Quantized:
     """A descriptor of libmxq with the memory of its rowwise part: codes and scales as bytes, the amax of NVFP4."""
 
-    def __init__(self, library, format, shape, scaling=None, ends=None, memory=None):
+    def __init__(self, library, format, shape, scaling=None, ends=None, memory=None, swizzled=False):
         self.mxq, self.format, self.shape, self.scaling, self.ends = library, format, shape, scaling, ends
         self.handle = library._create(format, shape)
         if scaling:
             library.call("mxq_tensor_set_scaling", self.handle, library.constant("SCALING_" + scaling))
+        if swizzled:
+            library.call("mxq_tensor_set_swizzled", self.handle, 1)
         library._set_groups(self.handle, ends)
         part, codes, scales, amax = library.constant("PART_ROWWISE"), c_uint64(), c_uint64(), c_uint64()
         library.call("mxq_tensor_required_bytes", self.handle, part, byref(codes), byref(scales))
@@ -56,6 +58,14 @@ class Quantized:
         """The same numbers at other addresses."""
         memory = self.codes.clone(), self.scales.clone(), self.amax
         return Quantized(self.mxq, self.format, self.shape, self.scaling, self.ends, memory)
+
+    def swizzle(self):
+        """The same codes and amax, with scales that are swizzled."""
+        swizzled = Quantized(self.mxq, self.format, self.shape, self.scaling, self.ends, swizzled=True)
+        self.mxq.verb("swizzle_scales", None, self.handle, swizzled.handle)[0]()
+        swizzled.codes.copy_(self.codes)
+        swizzled.amax.copy_(self.amax)
+        return swizzled
 
     def of(self, library):
         """The descriptor that another library has of the same memory."""

@@ -3,10 +3,11 @@
 
     products.py LIBRARY [LIBRARY...] --weights MXFP4,NVFP4 [--activations BF16,FP8_E4M3,MXFP8_E4M3] --shape NxK[,NxK...] --tokens 1,16,128
                 [--experts E --top T [--aligned 128]] [--rounds 9] [--loop-ms 2] [--peers torch,humming,deep_gemm]
-                [--row-invariant] [--json FILE]
+                [--row-invariant] [--swizzled] [--json FILE]
 
 LIBRARY is a built libmxq.so; several take turns, and ratios are those to the last. FP8_E4M3 stands for scales of 1x128 (activations)
-and 128x128 (weights). --row-invariant times libmxq with rows that do not depend on others, too. Every output is compared with sums
+and 128x128 (weights). --row-invariant times libmxq with rows that do not depend on others, too, and --swizzled with scales of weights that
+were swizzled before, as other libraries order weights once. Every output is compared with sums
 in float64 before it is timed; dB stand beside the times. A peer that cannot be imported is listed and left out. Loops of
 1000 ms and more (--loop-ms) show what power allows; the default shows single calls of a decoding engine.
 """
@@ -105,6 +106,7 @@ def main():
     parser.add_argument("--loop-ms", type=float, default=2.0)
     parser.add_argument("--peers", default="torch,humming,deep_gemm")
     parser.add_argument("--row-invariant", action="store_true")
+    parser.add_argument("--swizzled", action="store_true")
     parser.add_argument("--json")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
@@ -114,6 +116,8 @@ def main():
     names = ["libmxq"] if len(libraries) == 1 else [f"libmxq {number + 1}" for number in range(len(libraries))]
     if arguments.row_invariant:
         others = {"row invariant": Libmxq(libraries[-1], row_invariant=True)} | others
+    if arguments.swizzled:
+        others = {"swizzled": Libmxq(libraries[-1], swizzled=True)} | others
     peers = {name: Libmxq(library) for name, library in zip(names, libraries)} | others
     print("gpu      ", clocks())
     print("date     ", time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()))
