@@ -40,6 +40,8 @@ struct Fp8Consumer {
     static constexpr int kSums = Block::kOutTokens / 2;
     // Sums of 128 products are added up before the totals, where registers suffice.
     static constexpr bool kSumsBoxes = tokens == kFewestTokens && kTokenScales != TokenScales::Of32;
+    // The last step of a tile stands behind the loop, whose steps then need not ask for the next; where registers suffice.
+    static constexpr int kPeeled = tokens == kLeastTokens && kTokenScales == TokenScales::Of128 ? 0 : 1;
     using Operands = uint32_t[kTurnProducts][4];
     const Fp8Arguments& args;
     Block& shared;
@@ -61,14 +63,15 @@ struct Fp8Consumer {
     __device__ __forceinline__ uint32_t codes_at(uint32_t stage, uint32_t place) const {
         return uint32_t(__cvta_generic_to_shared(shared.stages[stage].codes[0])) + place;
     }
-    // Loads the scales of a box of the thread's lines, 2^6 larger, and marks those that are far from 1. `place` has the word
-    // of the first line, and in its high half the shifts of either: in one register, since they are short.
-    __device__ __forceinline__ void load_scales(uint32_t stage, int box, uint32_t place, uint32_t (&scales)[2]) {
-        const uint32_t* const from = &shared.scales[stage][0][box][place & 0xFFFF];
+    // Loads the scales of a box of the thread's lines, 2^6 larger, and marks those that are far from 1. `scales_at` has the
+    // word of the first line, and in its high half the shifts of either: in one register, since they are short.
+    __device__ __forceinline__ void load_scales(uint32_t stage, int box, uint32_t scales_at, uint32_t (&scales)[2]) {
+        const uint32_t* const from = &shared.scales[stage][0][box][scales_at & 0xFFFF];
 #pragma unroll
         for (int l = 0; l < 2; l++) {
             uint32_t four = from[l * kWordsOfEightLines];
-            if (args.shifted) four = __funnelshift_r(four, from[kScaledLines + l * kWordsOfEightLines], place >> (16 + 8 * l));
+            if (args.shifted)
+                four = __funnelshift_r(four, from[kScaledLines + l * kWordsOfEightLines], scales_at >> (16 + 8 * l));
             scales[l] = four;
         }
         unusual |= (mark_unusual_scales(scales[0]) & kSigns) | (mark_unusual_scales(scales[1]) & kSigns) >> 1;
@@ -132,8 +135,7 @@ struct Fp8Consumer {
         const uint32_t lane = read_thread() % 32, first_line = bf16::consumer_warp() * kWarpLines;
         const uint32_t place = place_in_lines<Block::kLine>(first_line + lane / 8 % 2 * 8 + lane % 8, lane / 16);
         const uint32_t line = first_line + lane / 4;
-        uint32_t scales_at =
-            word_of_line(line) | (args.shifted ? shifts_of_lines(args.problem, tile, line) << 16 : 0);
+        uint32_t scales_at = word_of_line(line) | (args.shifted ? shifts_of_lines(args.problem, tile, line) << 16 : 0);
         keep(scales_at);
         uint32_t next = ring.at(), parity = ring.parity();  // a stage
         Operands operands[2];
@@ -143,8 +145,7 @@ struct Fp8Consumer {
             for (float& sum : part) sum = 0;
         wait(shared.full[next], parity);
         decode(codes_at(next, place), 0, operands[0]);
-#pragma unroll 1
-        for (int32_t left = tile.blocks; left > 0; left--) {
+        const auto multiply_step = [&](bool more) {
             const uint32_t stage = uint32_t(uniform(int32_t(next)));  // so that descriptors are, too
             if (++next == Block::kStages) next = 0, parity ^= 1;
             uint32_t scales[2];
@@ -154,7 +155,7 @@ struct Fp8Consumer {
                 multiply_turn<columns>(parts, shared.stages[stage].boxes, turn, operands[turn % 2]);
                 if (turn + 1 < kTurns) {
                     decode(codes_at(stage, place), turn + 1, operands[(turn + 1) % 2]);
-                } else if (left > 1) {
+                } else if (more) {
                     wait(shared.full[next], parity);
                     decode(codes_at(next, place), 0, operands[0]);
                 }
@@ -165,7 +166,10 @@ struct Fp8Consumer {
             }
             __syncwarp();
             if (elect_lane()) arrive(shared.free[stage]);
-        }
+        };
+#pragma unroll 1
+        for (int32_t left = tile.blocks; left > kPeeled; left--) multiply_step(kPeeled == 1 || left > 1);
+        if (kPeeled == 1) multiply_step(false);
         ring.bits = next + 8 * parity;
     }
     __device__ __forceinline__ void multiply_tile(const Tile& tile) {
@@ -180,7 +184,7 @@ struct Fp8Consumer {
     __device__ __forceinline__ float (&totals_of(int))[kSums] { return totals; }
     // Returns which of the warp's 16 lines have sums that are to be made again, a bit each.
     __device__ __forceinline__ uint32_t lines_to_repair(const Tile& tile) const {
-        return unusual_lines<false>(args.problem, tile, unusual & kSigns, unusual & kSigns >> 1);
+        return unusual_lines(args.problem, tile, unusual & kSigns, unusual & kSigns >> 1, [](int) { return int2{64, 191}; });
     }
 };
 

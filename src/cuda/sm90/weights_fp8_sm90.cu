@@ -41,7 +41,7 @@ template <class Block>
 using ConsumerOf = std::conditional_t<Block::kFolded, FoldedConsumer<Block>, Fp8Consumer<Block>>;
 template <class Block>
 __device__ __forceinline__ void consume(const Fp8Arguments& args, Block& shared) {
-    ConsumerOf<Block> consumer{args, shared, {}, {}, {}};
+    ConsumerOf<Block> consumer{args, shared};
     const auto slots = [&]() -> Ring<kSlots>& { return shared.slots[bf16::consumer_warp()]; };
     if (read_thread() % 32 == 0) slots() = {};
     __syncwarp();

@@ -13,11 +13,14 @@ struct Fp8Arguments : Arguments {
     uint32_t token_lines;       // rows of A
 };
 
-
-// Folding: the exponents of a line's blocks lie up to kFolds below the largest, which stands for 2^kMostFold.
-constexpr uint32_t kFolds = 14;
+// Folding: row t of the table has codes times 2^(kMostFold - t), for scales 2^kRoom times a line's reference to 2^(kFolds - kRoom)
+// below it. A reference is the largest of some of the line's scales.
+constexpr uint32_t kFolds = 14, kRoom = 4;
 constexpr int kMostFold = 6;
 using FoldedCodes = uint2[kFolds + 2];
+struct FoldedTile : Tile {
+    uint8_t references[kTileLines];  // exponents
+};
 
 // Returns how many CTAs run on an SM: two, where their registers suffice.
 constexpr int32_t fp8_ctas_of_sm(int32_t tokens, TokenScales scales) {
@@ -48,42 +51,38 @@ struct Fp8Shared {
     ScalesOfLines<kKind, kBlock> scales[kStages][kHalves];
     alignas(16) float token_scales[kStages][kBoxes][kFloats > 0 ? kFloats : 1];
     FoldedCodes folded;
-    Tile tiles[kSlots];
+    std::conditional_t<kFolded, FoldedTile, Tile> tiles[kSlots];
     Schedule schedule;
     Ring<kSlots> slots[kConsumerWarps];  // of the next tile of each, since registers are short
     Barrier full[kStages], free[kStages], tile_full[kSlots], tile_free[kSlots];
 };
 
-// Returns whether sums of a line, of weights of an expert, must be made again: some block that is not zero has a scale outside
-// of 2^-63 to 2^64, or, where scales are folded, below 2^-kFolds of the largest of its 128 codes; or a scale is large or NaN.
-// A warp calls it.
-template <bool folded>
-__device__ __noinline__ bool is_unusual_line(const GemmProblem& p, int32_t group, int32_t line) {
-    const uint8_t* const codes = matrix_codes(p.b, group) + line * p.b.line_bytes;
-    const uint8_t* const scales = matrix_scales(p.b, group) + scale_line(p.b.layout, uint32_t(line));
+// Returns whether sums of a line's part must be made again: some block that is not zero has a scale outside of `least` to
+// `most`, or a scale is NaN. A warp calls it.
+__device__ __noinline__ bool is_unusual_line(const GemmProblem& p, const Tile& tile, int32_t line, int32_t least, int32_t most) {
+    constexpr int32_t numbers = 2 * kBlockNumbers;  // of the tile's blocks
+    const uint8_t* const codes = matrix_codes(p.b, tile.group) + line * p.b.line_bytes;
+    const uint8_t* const scales = matrix_scales(p.b, tile.group) + scale_line(p.b.layout, uint32_t(line));
+    const uint32_t end = min(uint32_t(tile.first_block + tile.blocks) * numbers, uint32_t(p.k));
     bool unusual = false;
 #pragma unroll 1
-    for (uint32_t first = read_thread() % 32 * kBlockNumbers; first < uint32_t(p.k); first += 32 * kBlockNumbers) {
-        const uint32_t end = min(first + kBlockNumbers, uint32_t(p.k));
-        uint32_t largest = 0, least = kScaleNan;
-#pragma unroll 1
-        for (uint32_t k = first; k < end; k += kMxBlock) {
-            const uint32_t scale = scales[scale_in_line(p.b.layout, k)];
-            largest = max(largest, scale);
-            if (k + kMxBlock <= end) {
-                const uint4 block = *reinterpret_cast<const uint4*>(codes + k / 2);
-                if (((block.x | block.y | block.z | block.w) & 0x77777777u) == 0) continue;
-            }
-            least = min(least, scale);
+    for (uint32_t k = tile.first_block * numbers + read_thread() % 32 * kMxBlock; k < end; k += 32 * kMxBlock) {
+        const int32_t scale = scales[scale_in_line(p.b.layout, k)];
+        bool is_zero = false;
+        if (k + kMxBlock <= end) {
+            const uint4 block = *reinterpret_cast<const uint4*>(codes + k / 2);
+            is_zero = ((block.x | block.y | block.z | block.w) & 0x77777777u) == 0;
         }
-        unusual |= largest >= 192 || (least < kScaleNan && (least < 64 || (folded && largest - least > kFolds)));
+        unusual |= scale == kScaleNan || (!is_zero && (scale < least || scale > most));
     }
     return __any_sync(kAllLanes, unusual);
 }
 
 // Returns which of a warp's 16 lines are unusual, a bit each. A thread says whether its first and its second have marks.
-template <bool folded>
-__device__ __forceinline__ uint32_t unusual_lines(const GemmProblem& p, const Tile& tile, uint32_t first, uint32_t second) {
+// `limits(of_line)` returns the least and the most that a line's scales may be; all lanes call it.
+template <class Limits>
+__device__ __forceinline__ uint32_t unusual_lines(const GemmProblem& p, const Tile& tile, uint32_t first, uint32_t second,
+                                                  const Limits& limits) {
     uint32_t lines = 0;
 #pragma unroll
     for (int l = 0; l < 2; l++) {
@@ -92,8 +91,9 @@ __device__ __forceinline__ uint32_t unusual_lines(const GemmProblem& p, const Ti
 #pragma unroll 1
         for (int of_line = 8 * l; of_line < 8 * l + 8; of_line++) {
             const int32_t line = bf16::first_line_of(tile) + of_line;
-            if ((ballot >> 4 * (of_line - 8 * l) & 0xF) && line < p.n && is_unusual_line<folded>(p, tile.group, line))
-                lines |= 1u << of_line;
+            if (!(ballot >> 4 * (of_line - 8 * l) & 0xF) || line >= p.n) continue;
+            const int2 range = limits(of_line);
+            if (is_unusual_line(p, tile, line, range.x, range.y)) lines |= 1u << of_line;
         }
     }
     return lines;

@@ -70,7 +70,8 @@ __device__ __forceinline__ void store_scale(const Arguments& args, int64_t line,
     if (args.scales == TokenScales::Of32)
         of_row[first % kBoxCodes / kThreadCodes] = exists ? scale_value(args.from.scales[from]) : 1.0f;
     else if (first % kBoxCodes == 0)
-        *of_row = !exists ? 1.0f : reinterpret_cast<const float*>(args.from.scales)[from];
+        *of_row = !exists ? 1.0f
+                          : multiply_rn(reinterpret_cast<const float*>(args.from.scales)[from], args.folded ? kTokenLift : 1);
 }
 
 __global__ void __launch_bounds__(32 * kLines) arrange_fp8_tokens_kernel(const __grid_constant__ Arguments args) {

@@ -28,6 +28,10 @@ MXQ_HD constexpr bool is_folded(int32_t tile_tokens, TokenScales scales) {
     return tile_tokens >= 64 && scales != TokenScales::Of32;
 }
 
+// Multiplies the scales of tokens where those of weights are folded, so that sums under small ones are no subnormals.
+constexpr int kTokenLiftLog2 = 64;
+constexpr float kTokenLift = 0x1p64f;
+
 // Where the pass writes.
 struct Fp8Tokens {
     uint8_t* codes;  // rows of line_bytes, a multiple of 256

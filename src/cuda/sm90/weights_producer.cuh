@@ -98,6 +98,28 @@ __device__ __forceinline__ void load_scales(const Arguments& args, Shared<Weight
         });
 }
 
+// Finds the references of a tile's lines: of each, the largest of four scales of its part, far from one another.
+template <int block_numbers, class FoldedTile>
+__device__ __forceinline__ void find_references(const GemmProblem& p, FoldedTile& tile) {
+    constexpr int32_t samples = 4;
+    const uint8_t* const scales = matrix_scales(p.b, tile.group);
+    uint32_t at[samples];
+#pragma unroll
+    for (int32_t sample = 0; sample < samples; sample++) {
+        const int32_t block = tile.first_block + tile.blocks * sample / samples;
+        at[sample] = uint32_t(scale_in_line(p.b.layout, uint32_t(block * block_numbers)));
+    }
+#pragma unroll 1
+    for (uint32_t line = read_thread() % 32; line < kTileLines; line += 32) {
+        const uint8_t* const of_line = scales + scales_of_line(p, tile, line);
+        uint32_t largest = 0;
+#pragma unroll
+        for (uint32_t offset : at) largest = max(largest, uint32_t(__ldg(of_line + offset)));
+        tile.references[line] = uint8_t(largest);
+    }
+    __threadfence_block();  // ahead of an arrival that waits for copies alone
+}
+
 // Calls `begin(tile)` with each tile, and `load(number of the stage, step)` with each of its steps. Loads those of a line's
 // last step apart, where blocks or words of it may not exist. A warp calls it.
 template <class Block, class Begin, class Load>
@@ -107,8 +129,10 @@ __device__ __forceinline__ void each_step_of_scales(const Arguments& args, Block
     const GemmProblem& p = args.problem;
     const bool last_is_apart = args.has_blocks && (p.k % codes != 0 || args.shifted);
     Ring<Block::kStages> ring;
-    each_tile<true>(shared, shared.tile_full, [&](const Tile& tile) {
+    each_tile<true>(shared, shared.tile_full, [&](const auto& tile) {
         begin(tile);
+        if constexpr (Block::kFolded)
+            find_references<codes>(p, const_cast<std::remove_cvref_t<decltype(shared.tiles[0])>&>(tile));
         const bool has_last = last_is_apart && tile.ends;
         const int32_t end = tile.first_block + tile.blocks - has_last;
 #pragma unroll 1

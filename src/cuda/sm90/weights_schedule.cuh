@@ -90,7 +90,7 @@ __device__ __forceinline__ void find_tiles(const Arguments& args, Block& shared)
         pad_last_tile(args, tile);
         wait(shared.tile_free[slots.at()], slots.parity() ^ 1);
         if (read_thread() % 32 == 0) {
-            shared.tiles[slots.at()] = {tile, shared.schedule.part};
+            static_cast<Tile&>(shared.tiles[slots.at()]) = {tile, shared.schedule.part};
             arrive(shared.tile_full[slots.at()]);
         }
         exists = tile.exists;

@@ -94,6 +94,7 @@ struct Shared {
     static constexpr int kBlock = std::max(kBlockNumbers, OneStage::kNumbers), kSteps = kBlock / OneStage::kNumbers;
     static constexpr int kOutTokens = std::max(tokens, bf16::kOutTokens);  // of sums
     static constexpr bool kRepeats = false;  // the last scale of a line
+    static constexpr bool kFolded = false;   // scales, into codes
     static constexpr bool kCopiesScales = tokens != kFewestTokens;  // a warp; else the consumers, but for swizzled ones
     static constexpr int kCtas = ctas_of_sm(tokens, halves), kMostBytes = 227 * 1024 / kCtas - (kCtas - 1) * 1024;
     static constexpr int kRest = int(sizeof(bf16::OutOfWarps)) + 1024,
