@@ -74,13 +74,13 @@ Buffer computed_array(const char* name, const void* array, uint64_t bytes, uint6
 }  // namespace
 
 mxq_status mxq_routing_create(int64_t tokens, int32_t choices, int32_t experts, mxq_routing** out) {
-    return guard_create("mxq_routing_create", out, [&] { return create_routing(tokens, choices, experts); });
+    return guard_create(out, [&] { return create_routing(tokens, choices, experts); });
 }
 
-void mxq_routing_destroy(mxq_routing* routing) { destroy("mxq_routing_destroy", routing, "routing"); }
+void mxq_routing_destroy(mxq_routing* routing) { destroy(routing); }
 
 mxq_status mxq_routing_set_ids(mxq_routing* routing, const void* ids, uint64_t bytes, int32_t type) {
-    return with("mxq_routing_set_ids", routing, [&](auto& r) {
+    return with(routing, [&](auto& r) {
         if (ids && type != MXQ_TYPE_INT32 && type != MXQ_TYPE_INT64)
             fail(MXQ_STATUS_INVALID_ARGUMENT, "type is %d, expected MXQ_TYPE_INT32 (1) or MXQ_TYPE_INT64 (2)", type);
         require_exact("ids", ids, bytes, uint64_t(r.rows()) * (type == MXQ_TYPE_INT32 ? 4 : 8));
@@ -90,7 +90,7 @@ mxq_status mxq_routing_set_ids(mxq_routing* routing, const void* ids, uint64_t b
 }
 
 mxq_status mxq_routing_set_weights(mxq_routing* routing, int32_t format, const void* weights, uint64_t bytes) {
-    return with("mxq_routing_set_weights", routing, [&](auto& r) {
+    return with(routing, [&](auto& r) {
         const bool none = format == 0 && !weights;
         if (!none && format != MXQ_FORMAT_F32 && format != MXQ_FORMAT_BF16)
             fail(MXQ_STATUS_INVALID_ARGUMENT,
@@ -102,7 +102,7 @@ mxq_status mxq_routing_set_weights(mxq_routing* routing, int32_t format, const v
 }
 
 mxq_status mxq_routing_set_local_experts(mxq_routing* routing, int32_t first, int32_t count) {
-    return with("mxq_routing_set_local_experts", routing, [&](auto& r) {
+    return with(routing, [&](auto& r) {
         const bool all = first == 0 && count == 0;
         if (!all && (first < 0 || count < 1 || first > r.experts - count))
             fail(MXQ_STATUS_INVALID_ARGUMENT,
@@ -116,7 +116,7 @@ mxq_status mxq_routing_set_local_experts(mxq_routing* routing, int32_t first, in
 }
 
 mxq_status mxq_routing_set_memory(mxq_routing* routing, void* memory, uint64_t bytes) {
-    return with("mxq_routing_set_memory", routing, [&](auto& r) {
+    return with(routing, [&](auto& r) {
         require_memory(r, memory, bytes);
         r.memory = buffer_of(memory, bytes, "memory");
         r.is_computed = false;
@@ -125,14 +125,14 @@ mxq_status mxq_routing_set_memory(mxq_routing* routing, void* memory, uint64_t b
 }
 
 mxq_status mxq_routing_required_bytes(const mxq_routing* routing, uint64_t* bytes) {
-    return with("mxq_routing_required_bytes", routing, [&](auto& r) {
+    return with(routing, [&](auto& r) {
         require_output(bytes, "bytes");
         *bytes = r.required_bytes();
     });
 }
 
 mxq_status mxq_routing_set_dropped(mxq_routing* routing, int32_t* dropped, uint64_t bytes) {
-    return with("mxq_routing_set_dropped", routing, [&](auto& r) {
+    return with(routing, [&](auto& r) {
         require_exact("dropped", dropped, bytes, sizeof(int32_t));
         r.dropped = buffer_of(dropped, bytes, "dropped");
     });
@@ -141,7 +141,7 @@ mxq_status mxq_routing_set_dropped(mxq_routing* routing, int32_t* dropped, uint6
 mxq_status mxq_routing_set_computed(mxq_routing* routing, const int32_t* ends, uint64_t end_bytes, const int32_t* row_tokens,
                                     uint64_t row_token_bytes, const int32_t* choice_rows, uint64_t choice_row_bytes,
                                     const float* row_weights, uint64_t row_weight_bytes) {
-    return with("mxq_routing_set_computed", routing, [&](auto& r) {
+    return with(routing, [&](auto& r) {
         const bool given = ends || row_tokens || choice_rows || row_weights;
         RoutingArrays arrays;
         arrays.ends = computed_array("ends", ends, end_bytes, r.end_bytes(), !given);
@@ -155,7 +155,7 @@ mxq_status mxq_routing_set_computed(mxq_routing* routing, const int32_t* ends, u
 }
 
 mxq_status mxq_routing_get_shape(const mxq_routing* routing, int64_t* tokens, int32_t* choices, int32_t* experts) {
-    return with("mxq_routing_get_shape", routing, [&](auto& r) {
+    return with(routing, [&](auto& r) {
         put(tokens, r.tokens);
         put(choices, r.choices);
         put(experts, r.experts);
@@ -163,46 +163,46 @@ mxq_status mxq_routing_get_shape(const mxq_routing* routing, int64_t* tokens, in
 }
 
 mxq_status mxq_routing_get_ids(const mxq_routing* routing, const void** ids, uint64_t* bytes, int32_t* type) {
-    return with("mxq_routing_get_ids", routing, [&](auto& r) {
+    return with(routing, [&](auto& r) {
         put(ids, bytes, r.ids);
         put(type, r.id_type);
     });
 }
 
 mxq_status mxq_routing_get_weights(const mxq_routing* routing, int32_t* format, const void** weights, uint64_t* bytes) {
-    return with("mxq_routing_get_weights", routing, [&](auto& r) {
+    return with(routing, [&](auto& r) {
         put(format, r.weight_format);
         put(weights, bytes, r.weights);
     });
 }
 
 mxq_status mxq_routing_get_local_experts(const mxq_routing* routing, int32_t* first, int32_t* count) {
-    return with("mxq_routing_get_local_experts", routing, [&](auto& r) {
+    return with(routing, [&](auto& r) {
         put(first, r.first);
         put(count, r.count);
     });
 }
 
 mxq_status mxq_routing_get_memory(const mxq_routing* routing, void** memory, uint64_t* bytes) {
-    return with("mxq_routing_get_memory", routing, [&](auto& r) { put(memory, bytes, r.memory); });
+    return with(routing, [&](auto& r) { put(memory, bytes, r.memory); });
 }
 
 mxq_status mxq_routing_get_dropped(const mxq_routing* routing, int32_t** dropped, uint64_t* bytes) {
-    return with("mxq_routing_get_dropped", routing, [&](auto& r) { put(dropped, bytes, r.dropped); });
+    return with(routing, [&](auto& r) { put(dropped, bytes, r.dropped); });
 }
 
 mxq_status mxq_routing_get_ends(const mxq_routing* routing, const int32_t** ends, uint64_t* bytes) {
-    return with("mxq_routing_get_ends", routing, [&](auto& r) { put(ends, bytes, r.arrays().ends); });
+    return with(routing, [&](auto& r) { put(ends, bytes, r.arrays().ends); });
 }
 
 mxq_status mxq_routing_get_row_tokens(const mxq_routing* routing, const int32_t** tokens, uint64_t* bytes) {
-    return with("mxq_routing_get_row_tokens", routing, [&](auto& r) { put(tokens, bytes, r.arrays().row_tokens); });
+    return with(routing, [&](auto& r) { put(tokens, bytes, r.arrays().row_tokens); });
 }
 
 mxq_status mxq_routing_get_choice_rows(const mxq_routing* routing, const int32_t** rows, uint64_t* bytes) {
-    return with("mxq_routing_get_choice_rows", routing, [&](auto& r) { put(rows, bytes, r.arrays().choice_rows); });
+    return with(routing, [&](auto& r) { put(rows, bytes, r.arrays().choice_rows); });
 }
 
 mxq_status mxq_routing_get_row_weights(const mxq_routing* routing, const float** weights, uint64_t* bytes) {
-    return with("mxq_routing_get_row_weights", routing, [&](auto& r) { put(weights, bytes, r.arrays().row_weights); });
+    return with(routing, [&](auto& r) { put(weights, bytes, r.arrays().row_weights); });
 }

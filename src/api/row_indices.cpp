@@ -52,7 +52,7 @@ void set_groups(mxq_tensor_s& tensor, const mxq_routing_s& routing) {
 
 mxq_status mxq_tensor_set_row_indices(mxq_tensor* tensor, const void* indices, uint64_t bytes, int32_t type,
                                       int64_t source_rows) {
-    return with("mxq_tensor_set_row_indices", tensor, [&](auto& t) {
+    return with(tensor, [&](auto& t) {
         require_plain_matrix(t);
         const bool clears = !indices && bytes == 0 && type == 0 && source_rows == 0;
         t.row_indices = clears ? RowIndices{} : indices_of(t, indices, bytes, type, source_rows);
@@ -61,7 +61,7 @@ mxq_status mxq_tensor_set_row_indices(mxq_tensor* tensor, const void* indices, u
 
 mxq_status mxq_tensor_get_row_indices(const mxq_tensor* tensor, const void** indices, uint64_t* bytes, int32_t* type,
                                       int64_t* source_rows) {
-    return with("mxq_tensor_get_row_indices", tensor, [&](auto& t) {
+    return with(tensor, [&](auto& t) {
         const RowIndices& by = t.row_indices;
         put(indices, by.indices);
         put(bytes, by.indices ? t.rows * by.index_bytes() : 0);
@@ -71,7 +71,7 @@ mxq_status mxq_tensor_get_row_indices(const mxq_tensor* tensor, const void** ind
 }
 
 mxq_status mxq_tensor_set_routing_rows(mxq_tensor* tensor, const mxq_routing* routing) {
-    return with("mxq_tensor_set_routing_rows", tensor, [&](auto& t) {
+    return with(tensor, [&](auto& t) {
         require_plain_matrix(t);
         const mxq_routing_s& r = require_rows_of(t, routing);
         t.row_indices = {r.arrays().row_tokens.pointer, MXQ_TYPE_INT32, r.tokens, true};
@@ -80,7 +80,7 @@ mxq_status mxq_tensor_set_routing_rows(mxq_tensor* tensor, const mxq_routing* ro
 }
 
 mxq_status mxq_tensor_set_routing_groups(mxq_tensor* tensor, const mxq_routing* routing) {
-    return change("mxq_tensor_set_routing_groups", tensor, [&](auto& t) {
+    return change(tensor, [&](auto& t) {
         set_groups(t, require_rows_of(t, routing));
         require_strides(t);
     });

@@ -83,7 +83,7 @@ void require_block(const void* memory, uint64_t bytes, uint64_t need) {
 }  // namespace
 
 mxq_status mxq_tensor_required_bytes(const mxq_tensor* tensor, int32_t part, uint64_t* code_bytes, uint64_t* scale_bytes) {
-    return with("mxq_tensor_required_bytes", tensor, [&](auto& t) {
+    return with(tensor, [&](auto& t) {
         require_part(part);
         const PartBytes bytes = required_bytes(t, part);
         if (code_bytes) *code_bytes = bytes.codes;
@@ -92,7 +92,7 @@ mxq_status mxq_tensor_required_bytes(const mxq_tensor* tensor, int32_t part, uin
 }
 
 mxq_status mxq_tensor_required_amax_bytes(const mxq_tensor* tensor, int32_t part, uint64_t* bytes) {
-    return with("mxq_tensor_required_amax_bytes", tensor, [&](auto& t) {
+    return with(tensor, [&](auto& t) {
         require_part(part);
         require_output(bytes, "bytes");
         *bytes = has_amax(t) ? required_bytes(t, part).amax : 0;
@@ -100,7 +100,7 @@ mxq_status mxq_tensor_required_amax_bytes(const mxq_tensor* tensor, int32_t part
 }
 
 mxq_status mxq_tensor_total_bytes(const mxq_tensor* tensor, int32_t parts, uint64_t* bytes) {
-    return with("mxq_tensor_total_bytes", tensor, [&](auto& t) {
+    return with(tensor, [&](auto& t) {
         require_parts(parts);
         require_output(bytes, "bytes");
         *bytes = total_bytes(t, parts);
@@ -108,7 +108,7 @@ mxq_status mxq_tensor_total_bytes(const mxq_tensor* tensor, int32_t parts, uint6
 }
 
 mxq_status mxq_tensor_set_memory(mxq_tensor* tensor, int32_t parts, void* memory, uint64_t bytes) {
-    return with("mxq_tensor_set_memory", tensor, [&](auto& t) {
+    return with(tensor, [&](auto& t) {
         require_parts(parts);
         require_block(memory, bytes, total_bytes(t, parts));
         auto* next = static_cast<uint8_t*>(memory);
