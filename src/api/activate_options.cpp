@@ -44,13 +44,12 @@ mxq_status mxq_activate_options_set_clamp(mxq_activate_options* options, float a
 }
 
 mxq_status mxq_activate_options_set_bias(mxq_activate_options* options, int32_t format, const void* bias, uint64_t bytes) {
-    return with(options, [&](auto& o) { take_numbers(format, bias, bytes, "bias", o.bias_format, o.bias); });
+    return with(options, [&](auto& o) { o.bias = numbers_of(format, bias, bytes, "bias"); });
 }
 
 mxq_status mxq_activate_options_set_row_weights(mxq_activate_options* options, int32_t format, const void* weights,
                                                 uint64_t bytes) {
-    return with(options,
-                [&](auto& o) { take_numbers(format, weights, bytes, "weights", o.row_weight_format, o.row_weights); });
+    return with(options, [&](auto& o) { o.row_weights = numbers_of(format, weights, bytes, "weights"); });
 }
 
 mxq_status mxq_activate_options_set_quantize_options(mxq_activate_options* options, const mxq_quantize_options* quantize) {
@@ -89,18 +88,12 @@ mxq_status mxq_activate_options_get_clamp(const mxq_activate_options* options, f
 
 mxq_status mxq_activate_options_get_bias(const mxq_activate_options* options, int32_t* format, const void** bias,
                                          uint64_t* bytes) {
-    return with(options, [&](auto& o) {
-        put(format, o.bias_format);
-        put(bias, bytes, o.bias);
-    });
+    return with(options, [&](auto& o) { put(format, bias, bytes, o.bias); });
 }
 
 mxq_status mxq_activate_options_get_row_weights(const mxq_activate_options* options, int32_t* format, const void** weights,
                                                 uint64_t* bytes) {
-    return with(options, [&](auto& o) {
-        put(format, o.row_weight_format);
-        put(weights, bytes, o.row_weights);
-    });
+    return with(options, [&](auto& o) { put(format, weights, bytes, o.row_weights); });
 }
 
 mxq_status mxq_activate_options_get_quantize_options(const mxq_activate_options* options, mxq_quantize_options* quantize) {

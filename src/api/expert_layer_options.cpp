@@ -25,11 +25,6 @@ void require_row_format(int32_t format, int32_t scaling) {
              scaling, found->name);
 }
 
-void put_bias(const BiasOption& found, int32_t* format, const void** bias, uint64_t* bytes) {
-    put(format, found.format);
-    put(bias, bytes, found.values);
-}
-
 }  // namespace
 
 mxq_status mxq_expert_layer_options_create(mxq_expert_layer_options** out) {
@@ -43,7 +38,7 @@ mxq_status mxq_expert_layer_options_set_activate_options(mxq_expert_layer_option
     return with(options, [&](auto& o) {
         mxq_activate_options_s copy;
         if (activate) copy = require_handle(activate, "activate");
-        if (copy.row_weight_format != 0)
+        if (copy.row_weights.format != 0)
             fail(MXQ_STATUS_INVALID_ARGUMENT,
                  "activate has row weights, expected none: the layer takes those of the routing; call "
                  "mxq_expert_layer_options_set_weights_first");
@@ -89,14 +84,12 @@ mxq_status mxq_expert_layer_options_set_inner_format(mxq_expert_layer_options* o
 
 mxq_status mxq_expert_layer_options_set_gate_up_bias(mxq_expert_layer_options* options, int32_t format, const void* bias,
                                                      uint64_t bytes) {
-    return with(options,
-                [&](auto& o) { take_numbers(format, bias, bytes, "bias", o.gate_up_bias.format, o.gate_up_bias.values); });
+    return with(options, [&](auto& o) { o.gate_up_bias = numbers_of(format, bias, bytes, "bias"); });
 }
 
 mxq_status mxq_expert_layer_options_set_down_bias(mxq_expert_layer_options* options, int32_t format, const void* bias,
                                                   uint64_t bytes) {
-    return with(options,
-                [&](auto& o) { take_numbers(format, bias, bytes, "bias", o.down_bias.format, o.down_bias.values); });
+    return with(options, [&](auto& o) { o.down_bias = numbers_of(format, bias, bytes, "bias"); });
 }
 
 mxq_status mxq_expert_layer_options_set_residual(mxq_expert_layer_options* options, const mxq_tensor* residual) {
@@ -142,12 +135,12 @@ mxq_status mxq_expert_layer_options_get_inner_format(const mxq_expert_layer_opti
 
 mxq_status mxq_expert_layer_options_get_gate_up_bias(const mxq_expert_layer_options* options, int32_t* format,
                                                      const void** bias, uint64_t* bytes) {
-    return with(options, [&](auto& o) { put_bias(o.gate_up_bias, format, bias, bytes); });
+    return with(options, [&](auto& o) { put(format, bias, bytes, o.gate_up_bias); });
 }
 
 mxq_status mxq_expert_layer_options_get_down_bias(const mxq_expert_layer_options* options, int32_t* format,
                                                   const void** bias, uint64_t* bytes) {
-    return with(options, [&](auto& o) { put_bias(o.down_bias, format, bias, bytes); });
+    return with(options, [&](auto& o) { put(format, bias, bytes, o.down_bias); });
 }
 
 mxq_status mxq_expert_layer_options_get_residual(const mxq_expert_layer_options* options, int32_t* has_residual,

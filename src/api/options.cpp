@@ -150,7 +150,7 @@ mxq_status mxq_gemm_options_set_beta(mxq_gemm_options* options, float beta) {
 }
 
 mxq_status mxq_gemm_options_set_bias(mxq_gemm_options* options, int32_t format, const void* bias, uint64_t bytes) {
-    return with(options, [&](auto& o) { take_numbers(format, bias, bytes, "bias", o.bias_format, o.bias); });
+    return with(options, [&](auto& o) { o.bias = numbers_of(format, bias, bytes, "bias"); });
 }
 
 mxq_status mxq_gemm_options_set_exact_products(mxq_gemm_options* options, int32_t exact) {

@@ -89,10 +89,7 @@ mxq_status mxq_gemm_options_get_accumulate(const mxq_gemm_options* options, int3
 }
 
 mxq_status mxq_gemm_options_get_bias(const mxq_gemm_options* options, int32_t* format, const void** bias, uint64_t* bytes) {
-    return with(options, [&](auto& o) {
-        put(format, o.bias_format);
-        put(bias, bytes, o.bias);
-    });
+    return with(options, [&](auto& o) { put(format, bias, bytes, o.bias); });
 }
 
 mxq_status mxq_gemm_options_get_exact_products(const mxq_gemm_options* options, int32_t* exact) {

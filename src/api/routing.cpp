@@ -9,8 +9,6 @@ using namespace mxq;
 
 namespace {
 
-constexpr uint64_t kMemoryAlignment = 256;
-
 mxq_routing_s* create_routing(int64_t tokens, int32_t choices, int32_t experts) {
     if (choices < 1) fail(MXQ_STATUS_INVALID_ARGUMENT, "choices is %d, expected 1 or more for each token", choices);
     if (experts < 1 || experts > MXQ_MAX_GROUPS)
@@ -51,17 +49,6 @@ void require_arrays_fit(const mxq_routing_s& routing) {
             (unsigned long long)routing.memory.bytes, (unsigned long long)routing.required_bytes(), routing.local_experts());
 }
 
-void require_memory(const mxq_routing_s& routing, const void* memory, uint64_t bytes) {
-    buffer_of(memory, bytes, "memory");
-    if (!memory) return;
-    if (bytes < routing.required_bytes())
-        fail(MXQ_STATUS_BUFFER_TOO_SMALL, "memory holds %llu bytes, expected at least %llu; ask mxq_routing_required_bytes",
-             (unsigned long long)bytes, (unsigned long long)routing.required_bytes());
-    if (reinterpret_cast<uintptr_t>(memory) % kMemoryAlignment != 0)
-        fail(MXQ_STATUS_MISALIGNED, "memory is at %p, expected a multiple of %llu bytes; move it", memory,
-             (unsigned long long)kMemoryAlignment);
-}
-
 // Returns an array that another library computed. Only weights may be missing.
 Buffer computed_array(const char* name, const void* array, uint64_t bytes, uint64_t need, bool is_optional) {
     require_exact(name, array, bytes, need);
@@ -81,8 +68,7 @@ void mxq_routing_destroy(mxq_routing* routing) { destroy(routing); }
 
 mxq_status mxq_routing_set_ids(mxq_routing* routing, const void* ids, uint64_t bytes, int32_t type) {
     return with(routing, [&](auto& r) {
-        if (ids && type != MXQ_TYPE_INT32 && type != MXQ_TYPE_INT64)
-            fail(MXQ_STATUS_INVALID_ARGUMENT, "type is %d, expected MXQ_TYPE_INT32 (1) or MXQ_TYPE_INT64 (2)", type);
+        if (ids) require_type(type, "type");
         require_exact("ids", ids, bytes, uint64_t(r.rows()) * (type == MXQ_TYPE_INT32 ? 4 : 8));
         r.ids = buffer_of(ids, bytes, "ids");
         r.id_type = ids ? type : 0;
@@ -96,8 +82,7 @@ mxq_status mxq_routing_set_weights(mxq_routing* routing, int32_t format, const v
             fail(MXQ_STATUS_INVALID_ARGUMENT,
                  "format is %d, expected MXQ_FORMAT_F32 (1) or MXQ_FORMAT_BF16 (3), or 0 with NULL for no weights", format);
         require_exact("weights", weights, bytes, uint64_t(r.rows()) * (format == MXQ_FORMAT_F32 ? 4 : 2));
-        r.weights = buffer_of(weights, bytes, "weights");
-        r.weight_format = format;
+        r.weights = {format, buffer_of(weights, bytes, "weights")};
     });
 }
 
@@ -117,8 +102,9 @@ mxq_status mxq_routing_set_local_experts(mxq_routing* routing, int32_t first, in
 
 mxq_status mxq_routing_set_memory(mxq_routing* routing, void* memory, uint64_t bytes) {
     return with(routing, [&](auto& r) {
-        require_memory(r, memory, bytes);
-        r.memory = buffer_of(memory, bytes, "memory");
+        const Buffer block = buffer_of(memory, bytes, "memory");
+        if (memory) require_block(memory, bytes, r.required_bytes(), "mxq_routing_required_bytes");
+        r.memory = block;
         r.is_computed = false;
         r.computed = {};
     });
@@ -170,10 +156,7 @@ mxq_status mxq_routing_get_ids(const mxq_routing* routing, const void** ids, uin
 }
 
 mxq_status mxq_routing_get_weights(const mxq_routing* routing, int32_t* format, const void** weights, uint64_t* bytes) {
-    return with(routing, [&](auto& r) {
-        put(format, r.weight_format);
-        put(weights, bytes, r.weights);
-    });
+    return with(routing, [&](auto& r) { put(format, weights, bytes, r.weights); });
 }
 
 mxq_status mxq_routing_get_local_experts(const mxq_routing* routing, int32_t* first, int32_t* count) {

@@ -21,8 +21,7 @@ void require_plain_matrix(const mxq_tensor_s& tensor) {
 }
 
 RowIndices indices_of(const mxq_tensor_s& tensor, const void* indices, uint64_t bytes, int32_t type, int64_t source_rows) {
-    if (type != MXQ_TYPE_INT32 && type != MXQ_TYPE_INT64)
-        fail(MXQ_STATUS_INVALID_ARGUMENT, "type is %d, expected MXQ_TYPE_INT32 (1) or MXQ_TYPE_INT64 (2)", type);
+    require_type(type, "type");
     if (source_rows < 0 || source_rows > MXQ_MAX_DIM)
         fail(MXQ_STATUS_INVALID_ARGUMENT, "source_rows is %lld, expected 0 to %d", (long long)source_rows, MXQ_MAX_DIM);
     const RowIndices by{indices, type, source_rows, true};

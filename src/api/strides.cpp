@@ -70,10 +70,8 @@ mxq_status mxq_tensor_set_part_list(mxq_tensor* tensor, int32_t part, int64_t co
     return change(tensor, [&](auto& t) {
         require_part_of(t, part, "call mxq_tensor_set_data_list");
         require_list(t, count, "mxq_tensor_set_part");
-        Part& target = t.part(part);
-        target.declared = target.is_const = target.listed = true;
-        target.codes = buffer_of(codes, code_bytes, "codes");
-        target.scales = buffer_of(scales, scale_bytes, "scales");
+        const Buffer list = buffer_of(codes, code_bytes, "codes");
+        t.part(part).declare(list, buffer_of(scales, scale_bytes, "scales"), true, true);
         require_strides(t);
     });
 }
@@ -94,9 +92,7 @@ mxq_status mxq_tensor_set_data_list(mxq_tensor* tensor, int64_t count, const voi
     return with(tensor, [&](auto& t) {
         refuse_quantized(t, "single data buffer", "call mxq_tensor_set_part_list");
         require_list(t, count, "mxq_tensor_set_data");
-        Part& target = t.rowwise;
-        target.codes = buffer_of(data, bytes, "data");
-        target.declared = target.is_const = target.listed = true;
+        t.rowwise.declare(buffer_of(data, bytes, "data"), {}, true, true);
     });
 }
 

@@ -114,21 +114,18 @@ void require_chosen(const mxq_tensor& tensor) {
 
 void set_data(mxq_tensor& tensor, const Buffer& data, bool is_const) {
     refuse_quantized(tensor, "single data buffer", "use mxq_tensor_set_part");
-    Part& target = tensor.rowwise;
-    target.declared = true;
-    target.is_const = is_const;
-    target.listed = false;
-    target.codes = data;
+    tensor.rowwise.declare(data, {}, is_const, false);
 }
 
 void set_part(mxq_tensor& tensor, int32_t part, const Buffer& codes, const Buffer& scales, bool is_const) {
     require_part_of(tensor, part, "use mxq_tensor_set_data");
-    Part& target = tensor.part(part);
-    target.declared = true;
-    target.is_const = is_const;
-    target.listed = false;
-    target.codes = codes;
-    target.scales = scales;
+    tensor.part(part).declare(codes, scales, is_const, false);
+}
+
+void require_2d(const mxq_tensor& tensor) {
+    if (tensor.is_3d)
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "tensor has 3 dimensions, expected 2: groups divide the rows of one matrix; call mxq_tensor_create_2d");
 }
 
 // Requires exactly the bytes that the ends have: a type that is not theirs has another size.
@@ -221,12 +218,8 @@ mxq_status mxq_tensor_set_groups(mxq_tensor* tensor, const void* ends, uint64_t 
             t.host_ends = nullptr;
             return;
         }
-        if (t.is_3d)
-            fail(MXQ_STATUS_INVALID_ARGUMENT,
-                 "tensor has 3 dimensions, expected 2: groups divide the rows of one matrix; call mxq_tensor_create_2d");
-        if (ends_type != MXQ_TYPE_INT32 && ends_type != MXQ_TYPE_INT64)
-            fail(MXQ_STATUS_INVALID_ARGUMENT, "ends_type is %d, expected MXQ_TYPE_INT32 (1) or MXQ_TYPE_INT64 (2)",
-                 ends_type);
+        require_2d(t);
+        require_type(ends_type, "ends_type");
         if (count < 0 || count > MXQ_MAX_GROUPS)
             fail(MXQ_STATUS_INVALID_ARGUMENT, "count is %d, expected 0 to %d groups", count, MXQ_MAX_GROUPS);
         const Groups groups{ends, ends_type, count, true, t.groups.cover_rows};
@@ -240,9 +233,7 @@ mxq_status mxq_tensor_set_groups(mxq_tensor* tensor, const void* ends, uint64_t 
 mxq_status mxq_tensor_set_groups_cover_rows(mxq_tensor* tensor, int32_t cover) {
     return with(tensor, [&](auto& t) {
         require_flag(cover, "cover");
-        if (cover == 1 && t.is_3d)
-            fail(MXQ_STATUS_INVALID_ARGUMENT,
-                 "tensor has 3 dimensions, expected 2: groups divide the rows of one matrix; call mxq_tensor_create_2d");
+        if (cover == 1) require_2d(t);
         t.groups.cover_rows = cover == 1;
     });
 }

@@ -11,24 +11,25 @@ namespace {
 
 // Returns the weights of choices and adds them to the buffers of the call.
 ChoiceWeights weights_view(const mxq_routing_s& routing, Buffers& buffers) {
-    if (routing.weight_format == 0) return {};
-    const uint64_t element = routing.weight_format == MXQ_FORMAT_F32 ? 4 : 2;
-    buffers.add({"routing", nullptr, "weights"}, routing.weights.pointer, routing.weights.bytes,
-                uint64_t(routing.rows()) * element, element, Access::Read, "mxq_routing_set_weights");
-    return {routing.weights.pointer, routing.weight_format};
+    const auto& [format, values] = routing.weights;
+    if (format == 0) return {};
+    const uint64_t element = format == MXQ_FORMAT_F32 ? 4 : 2;
+    buffers.add({"routing", nullptr, "weights"}, values, uint64_t(routing.rows()) * element, element, Access::Read,
+                "mxq_routing_set_weights");
+    return {values.pointer, format};
 }
 
 void add_ids(const mxq_routing_s& routing, Buffers& buffers) {
     const uint64_t element = routing.id_type == MXQ_TYPE_INT64 ? 8 : 4;
-    buffers.add({"routing", nullptr, "ids"}, routing.ids.pointer, routing.ids.bytes, uint64_t(routing.rows()) * element,
-                element, Access::Read, "mxq_routing_set_ids");
+    buffers.add({"routing", nullptr, "ids"}, routing.ids, uint64_t(routing.rows()) * element, element, Access::Read,
+                "mxq_routing_set_ids");
 }
 
 // Returns the rows of choices and adds them to the buffers of the call.
 const int32_t* choice_rows_view(const mxq_routing_s& routing, Buffers& buffers) {
     const Buffer rows = routing.arrays().choice_rows;
-    buffers.add({"routing", nullptr, "choice_rows"}, rows.pointer, rows.bytes, routing.row_bytes(), sizeof(int32_t),
-                Access::Read, "mxq_routing_set_memory, and call mxq_route");
+    buffers.add({"routing", nullptr, "choice_rows"}, rows, routing.row_bytes(), sizeof(int32_t), Access::Read,
+                "mxq_routing_set_memory, and call mxq_route");
     return static_cast<const int32_t*>(rows.pointer);
 }
 
@@ -86,11 +87,11 @@ RouteProblem validate_route(const Context& context, const mxq_quantize_options* 
     Buffers buffers(context, check);
     add_ids(routing, buffers);
     const ChoiceWeights weights = weights_view(routing, buffers);
-    buffers.add({"routing", nullptr, "memory"}, routing.memory.pointer, routing.memory.bytes, routing.required_bytes(), 256,
-                Access::Write, "mxq_routing_set_memory");
+    buffers.add({"routing", nullptr, "memory"}, routing.memory, routing.required_bytes(), kMemoryAlignment, Access::Write,
+                "mxq_routing_set_memory");
     if (routing.dropped.pointer)
-        buffers.add({"routing", nullptr, "dropped"}, routing.dropped.pointer, routing.dropped.bytes, sizeof(int32_t),
-                    sizeof(int32_t), Access::Write, "mxq_routing_set_dropped");
+        buffers.add({"routing", nullptr, "dropped"}, routing.dropped, sizeof(int32_t), sizeof(int32_t), Access::Write,
+                    "mxq_routing_set_dropped");
     buffers.check_overlaps();
     const RoutingArrays arrays = routing.arrays();
     return {.tokens = routing.tokens,

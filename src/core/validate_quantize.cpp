@@ -84,14 +84,14 @@ QuantizeProblem output_problem(const mxq_quantize_options& options, const mxq_te
     if (p.has_columnwise) add_part(out, MXQ_PART_COLUMNWISE, options, buffers, p);
     if (out.quantization_scale.pointer) {
         require_scope(out, "out.quantization_scale", out.quantization_scale);
-        buffers.add({"out", nullptr, "quantization_scale"}, out.quantization_scale.pointer, out.quantization_scale.bytes,
+        buffers.add({"out", nullptr, "quantization_scale"}, out.quantization_scale,
                     uint64_t(out.scope_count()) * sizeof(float), sizeof(float), Access::Read,
                     "mxq_tensor_set_quantization_scale");
         p.quantization_scale = static_cast<const float*>(out.quantization_scale.pointer);
     }
     if (options.seed_offset)
-        buffers.add({"options", nullptr, "seed_offset"}, options.seed_offset, 16, 16, 8, Access::Read,
-                    "mxq_quantize_options_set_stochastic_rounding");
+        buffers.add_read({"options", nullptr, "seed_offset"}, options.seed_offset, 16, 8,
+                         "mxq_quantize_options_set_stochastic_rounding");
     take_options(options, out, p);
     return p;
 }

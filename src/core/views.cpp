@@ -89,8 +89,8 @@ void require_groups(const mxq_tensor& t, const char* name, Buffers& buffers) {
     if (!t.groups.set)
         fail(MXQ_STATUS_INVALID_ARGUMENT, "%s has no groups, expected some; call mxq_tensor_set_groups", name);
     const uint64_t bytes = t.groups.end_bytes();
-    const uint64_t need = bytes * uint64_t(t.groups.count);
-    buffers.add({name, nullptr, "ends"}, t.groups.ends, need, need, bytes, Access::Read, "mxq_tensor_set_groups");
+    buffers.add_read({name, nullptr, "ends"}, t.groups.ends, bytes * uint64_t(t.groups.count), bytes,
+                     "mxq_tensor_set_groups");
 }
 
 namespace {
@@ -204,6 +204,15 @@ void require_any_written_part(const mxq_tensor& t, const char* name, Check check
 
 namespace {
 
+// Adds a buffer of a part, or those of all experts where they are listed.
+void add_stored(const mxq_tensor& t, const Part& given, const BufferName& name, const Buffer& buffer, uint64_t need,
+                uint64_t alignment, Access access, const char* setter, const Buffers::Rows& rows, Buffers& buffers) {
+    if (given.listed)
+        buffers.add_list(name, buffer, t.experts, need, alignment, setter, rows);
+    else
+        buffers.add(name, buffer, need, alignment, access, setter, rows);
+}
+
 PlainMatrix stored_view(const mxq_tensor& t, const char* name, Buffers& buffers, Access access) {
     const Part& given = t.rowwise;
     const Buffer& data = given.codes;
@@ -218,12 +227,8 @@ PlainMatrix stored_view(const mxq_tensor& t, const char* name, Buffers& buffers,
              shape_text(t).c_str(), (long long)t.row_stride);
     const auto element = uint64_t(t.format->bits / 8);
     const Buffers::Rows rows{uint64_t(t.cols) * element, uint64_t(t.row_stride) * element};
-    if (given.listed)
-        buffers.add_list({name, nullptr, "data"}, data.pointer, t.experts, data.bytes, uint64_t(bytes), element,
-                         "mxq_tensor_set_data_list", rows);
-    else
-        buffers.add({name, nullptr, "data"}, data.pointer, data.bytes, uint64_t(bytes), element, access, "mxq_tensor_set_data",
-                    rows);
+    add_stored(t, given, {name, nullptr, "data"}, data, uint64_t(bytes), element, access,
+               given.listed ? "mxq_tensor_set_data_list" : "mxq_tensor_set_data", rows, buffers);
     // Addresses of buffers without bytes were not checked.
     void* const first = given.listed && bytes == 0 ? nullptr : data.pointer;
     const int32_t group_unit = t.groups.set ? t.rowwise_alignment : 1;
@@ -262,8 +267,8 @@ PlainMatrix indexed_view(const mxq_tensor& t, const char* name, Buffers& buffers
              "mxq_tensor_set_group_alignment with 1",
              name, t.rowwise_alignment);
     const uint64_t bytes = uint64_t(t.rows * by.index_bytes());
-    buffers.add({name, nullptr, "row_indices"}, by.indices, bytes, bytes, uint64_t(by.index_bytes()), Access::Read,
-                "mxq_tensor_set_row_indices");
+    buffers.add_read({name, nullptr, "row_indices"}, by.indices, bytes, uint64_t(by.index_bytes()),
+                     "mxq_tensor_set_row_indices");
     if (buffers.can_read()) require_row_indices(by, t.rows, name);
     return stored_view(t, name, buffers, Access::Read);
 }
@@ -295,13 +300,8 @@ void add_part(const mxq_tensor& t, int32_t part, const char* name, const Storage
     const char* setter = given.listed ? "mxq_tensor_set_part_list" : "mxq_tensor_set_part";
     const auto add = [&](const char* what, const Buffer& buffer, int64_t bytes, int64_t alignment,
                          const Buffers::Rows& rows) {
-        const BufferName buffer_name{name, part_name(part), what};
-        if (given.listed)
-            buffers.add_list(buffer_name, buffer.pointer, t.experts, buffer.bytes, uint64_t(bytes), uint64_t(alignment),
-                             setter, rows);
-        else
-            buffers.add(buffer_name, buffer.pointer, buffer.bytes, uint64_t(bytes), uint64_t(alignment), access, setter,
-                        rows);
+        add_stored(t, given, {name, part_name(part), what}, buffer, uint64_t(bytes), uint64_t(alignment), access, setter,
+                   rows, buffers);
     };
     if (touches == Touches::CodesAndScales) add("codes", given.codes, s.code_bytes, 1, rows_of_codes(t, given, s));
     const char* scales = t.swizzled ? "scales (swizzled)" : "scales (compact)";
@@ -349,6 +349,20 @@ QuantizedPart part_view(const mxq_tensor& t, int32_t part, const char* name, Buf
     return view;
 }
 
+PlainArray numbers_view(const Numbers& given, int64_t rows, int64_t cols, const char* name, const char* setter,
+                        Buffers& buffers, Access access) {
+    const auto& [format, values] = given;
+    if (format == 0) return {};
+    const Format& found = *find_format(format);
+    const uint64_t element = uint64_t(found.bits / 8), need = uint64_t(rows * cols) * element;
+    if (values.pointer && values.bytes < need)
+        fail(MXQ_STATUS_BUFFER_TOO_SMALL,
+             "options.%s holds %llu bytes, expected at least %llu: %lld x %lld numbers of %s; give as many", name,
+             (unsigned long long)values.bytes, (unsigned long long)need, (long long)rows, (long long)cols, found.name);
+    buffers.add({"options", nullptr, name}, values, need, element, access, setter);
+    return {values.pointer, format};
+}
+
 void require_scope(const mxq_tensor& t, const std::string& name, const Buffer& buffer) {
     const int64_t members = t.groups.set ? t.groups.count : t.experts;
     if (t.per_expert || members < 2 || buffer.bytes != uint64_t(members) * sizeof(float)) return;
@@ -363,9 +377,8 @@ namespace {
 void add_floats(const mxq_tensor& t, int32_t part, const char* name, const char* what, const Buffer& buffer,
                 Buffers& buffers, Access access, const char* setter) {
     const int64_t count = t.storage(part).amax_count;
-    const uint64_t need = uint64_t(count) * sizeof(float);
     if (count == 1) require_scope(t, BufferName{name, part_name(part), what}.text(), buffer);
-    buffers.add({name, part_name(part), what}, buffer.pointer, buffer.bytes, need, sizeof(float), access, setter);
+    buffers.add({name, part_name(part), what}, buffer, uint64_t(count) * sizeof(float), sizeof(float), access, setter);
 }
 
 }  // namespace
