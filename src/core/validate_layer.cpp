@@ -125,7 +125,7 @@ RoutedProductProblem validate_routed_product(const Context& context, const mxq_g
 }
 
 CombineProblem validate_combine(const Context& context, const mxq_quantize_options* options, const mxq_routing* given,
-                                const mxq_tensor* in_tensor, const mxq_tensor* residual_tensor, const mxq_tensor* out_tensor,
+                                const mxq_tensor* in_tensor, const mxq_tensor* out_tensor, const mxq_tensor* residual_tensor,
                                 Check check) {
     const mxq_routing_s& routing = require_routing(given);
     const mxq_tensor &in = require(in_tensor, "in"), &out = require(out_tensor, "out");
@@ -160,9 +160,11 @@ CombineProblem validate_combine(const Context& context, const mxq_quantize_optio
 }
 
 CombineBackwardProblem validate_combine_backward(const Context& context, const mxq_quantize_options* options,
-                                                 const mxq_routing* given, const CombineGradients& tensors, Check check) {
+                                                 const mxq_routing* given, const mxq_tensor* d_out_tensor,
+                                                 const mxq_tensor* in, const mxq_tensor* d_in,
+                                                 const mxq_tensor* d_weights_tensor, Check check) {
     const mxq_routing_s& routing = require_routing(given);
-    const mxq_tensor& d_out = require(tensors.d_out, "d_out");
+    const mxq_tensor& d_out = require(d_out_tensor, "d_out");
     refuse_options(options, "combine_backward");
     require_rows(d_out, "d_out", routing.tokens, "one for each token");
     require_no_groups(d_out, "d_out", "its rows are tokens; clear them");
@@ -173,14 +175,14 @@ CombineBackwardProblem validate_combine_backward(const Context& context, const m
     p.rows = routing.rows();
     p.choice_rows = choice_rows_view(routing, buffers);
     p.d_out = plain_view(d_out, "d_out", buffers, Access::Read);
-    if (tensors.d_in) {
+    if (d_in) {
         p.weights = weights_view(routing, buffers);
-        p.d_in = rows_view(*tensors.d_in, "d_in", routing, d_out, buffers, Access::Write);
+        p.d_in = rows_view(*d_in, "d_in", routing, d_out, buffers, Access::Write);
         p.has_d_in = true;
     }
-    if (tensors.d_weights) {
-        p.in = rows_view(require(tensors.in, "in"), "in", routing, d_out, buffers, Access::Read);
-        const mxq_tensor& d_weights = require(tensors.d_weights, "d_weights");
+    if (d_weights_tensor) {
+        p.in = rows_view(require(in, "in"), "in", routing, d_out, buffers, Access::Read);
+        const mxq_tensor& d_weights = require(d_weights_tensor, "d_weights");
         if (d_weights.is_3d || d_weights.format->id != MXQ_FORMAT_F32 || d_weights.rows != p.tokens ||
             d_weights.cols != p.choices)
             fail(MXQ_STATUS_SHAPE_MISMATCH, "d_weights is %s %s, expected f32 %lld x %d, one for each choice of each token",
