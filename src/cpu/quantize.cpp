@@ -99,6 +99,5 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch&) 
 }  // namespace
 
 const QuantizeImplementation quantize = {.name = "cpu", .declines = needs_cpu, .run = run, .reads = Addresses::Listed};
-const QuantizeImplementation requantize = {.name = "cpu", .declines = needs_cpu, .run = run, .reads = Addresses::Listed};
 
 }  // namespace mxq::cpu

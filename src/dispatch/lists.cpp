@@ -32,7 +32,7 @@ const QuantizeImplementation* const requantize_list[] = {
     &cuda::requantize_codes,      // E4M3 and E2M1 codes, rows of whole aligned 8 codes: any scaling, layout and part
     &cuda::requantize_values,     // any formats, scalings, parts and alignments
     &cuda::quantize_fp4,          // Hadamard transform, stochastic rounding, four-over-six
-    &cpu::requantize,
+    &cpu::quantize,
 };
 
 const AmaxImplementation* const amax_list[] = {
