@@ -44,14 +44,6 @@ SafeFactors folded_factors(const QuantizedPart& part) {
     });
 }
 
-// Returns whether all factors have magnitudes in that range.
-bool are_between(const float* factors, int64_t count, const SafeFactors& safe) {
-    const uint32_t first = float_bits(safe.low), span = float_bits(safe.high) - first;
-    uint32_t any = 0;
-    for (int64_t i = 0; i < count; i++) any |= (float_bits(factors[i]) & kMagnitudeMask) - first > span;
-    return any == 0;
-}
-
 // Tells whether blocks of codes of a K-major row have scales, so that there are sections.
 bool has_sections(const OperandLines& b, int64_t k) {
     constexpr int64_t is_short = 16;  // too short for a bound of K + 1 roundings to have room for those of factors
@@ -188,7 +180,7 @@ private:
     // Loads the factors of a part of a K-major row of B. Returns whether they are safe, if that is asked.
     bool load_factors_of(int64_t line, int64_t k, int64_t depth, float* factors) const {
         if (kind_.method.has_factors || !kind_.unscaled) load_sixteenths(block_.b->part, 0, line, k, depth, factors);
-        return !kind_.checks_factors || are_between(factors, ceil_div(depth, kSixteen), kind_.safe);
+        return !kind_.checks_factors || are_safe(factors, ceil_div(depth, kSixteen), kind_.safe);
     }
 
     // Tells whether codes go from their rows to the panel.
@@ -339,13 +331,13 @@ bool is_safe(const OperandLines& line, int64_t k) {
     const QuantizedPart& part = line.part;
     const bool has_factors = part.scale_type == ScaleType::E8M0 || part.scale_type == ScaleType::F32;
     if (line.part.across || !has_factors || has_line_scale(part)) return true;
-    const OperandReader reader(part);
+    const SafeFactors safe = safe_factors(part);
     bool is = true;
     for (int64_t at = 0; at < k; at += kGemmDepth) {
         float factors[kGemmDepth / kSixteen] = {};
         const int64_t depth = least(kGemmDepth, k - at);
         load_sixteenths(part, 0, line.first, at, depth, factors);
-        is &= reader.are_safe(factors, ceil_div(depth, kSixteen));
+        is &= are_safe(factors, ceil_div(depth, kSixteen), safe);
     }
     return is;
 }
