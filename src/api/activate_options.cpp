@@ -6,9 +6,7 @@
 
 using namespace mxq;
 
-mxq_status mxq_activate_options_create(mxq_activate_options** out) {
-    return guard_create(out, [] { return new mxq_activate_options_s; });
-}
+mxq_status mxq_activate_options_create(mxq_activate_options** out) { return create(out); }
 
 void mxq_activate_options_destroy(mxq_activate_options* options) { destroy(options); }
 

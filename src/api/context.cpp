@@ -10,9 +10,7 @@
 
 using namespace mxq;
 
-mxq_status mxq_context_options_create(mxq_context_options** out) {
-    return guard_create(out, [] { return new mxq_context_options_s; });
-}
+mxq_status mxq_context_options_create(mxq_context_options** out) { return create(out); }
 
 void mxq_context_options_destroy(mxq_context_options* options) { destroy(options); }
 

@@ -27,9 +27,7 @@ void require_row_format(int32_t format, int32_t scaling) {
 
 }  // namespace
 
-mxq_status mxq_expert_layer_options_create(mxq_expert_layer_options** out) {
-    return guard_create(out, [] { return new mxq_expert_layer_options_s; });
-}
+mxq_status mxq_expert_layer_options_create(mxq_expert_layer_options** out) { return create(out); }
 
 void mxq_expert_layer_options_destroy(mxq_expert_layer_options* options) { destroy(options); }
 

@@ -58,6 +58,12 @@ mxq_status guard_create(T** out, const Make& make, const char* function = __buil
 }
 
 template <class T>
+mxq_status create(T** out, const char* function = __builtin_FUNCTION()) noexcept {
+    return guard_create(
+        out, [] { return new T; }, function);
+}
+
+template <class T>
 void require_output(T* output, const char* name) {
     if (!output) fail(MXQ_STATUS_INVALID_ARGUMENT, "%s is NULL, expected the address of a number to write", name);
 }

@@ -26,9 +26,7 @@ void require_one_addend(bool accumulate, float beta) {
 
 }  // namespace
 
-mxq_status mxq_quantize_options_create(mxq_quantize_options** out) {
-    return guard_create(out, [] { return new mxq_quantize_options_s; });
-}
+mxq_status mxq_quantize_options_create(mxq_quantize_options** out) { return create(out); }
 
 void mxq_quantize_options_destroy(mxq_quantize_options* options) { destroy(options); }
 
@@ -109,9 +107,7 @@ mxq_status mxq_quantize_options_set_implementation(mxq_quantize_options* options
     return with(options, [&](auto& o) { o.implementation = name ? name : ""; });
 }
 
-mxq_status mxq_gemm_options_create(mxq_gemm_options** out) {
-    return guard_create(out, [] { return new mxq_gemm_options_s; });
-}
+mxq_status mxq_gemm_options_create(mxq_gemm_options** out) { return create(out); }
 
 void mxq_gemm_options_destroy(mxq_gemm_options* options) { destroy(options); }
 

@@ -19,12 +19,6 @@ ChoiceWeights weights_view(const mxq_routing_s& routing, Buffers& buffers) {
     return {values.pointer, format};
 }
 
-void add_ids(const mxq_routing_s& routing, Buffers& buffers) {
-    const uint64_t element = routing.id_type == MXQ_TYPE_INT64 ? 8 : 4;
-    buffers.add({"routing", nullptr, "ids"}, routing.ids, uint64_t(routing.rows()) * element, element, Access::Read,
-                "mxq_routing_set_ids");
-}
-
 // Returns the rows of choices and adds them to the buffers of the call.
 const int32_t* choice_rows_view(const mxq_routing_s& routing, Buffers& buffers) {
     const Buffer rows = routing.arrays().choice_rows;
@@ -85,7 +79,9 @@ RouteProblem validate_route(const Context& context, const mxq_quantize_options* 
              "routing has arrays that another library computed, expected memory for what mxq_route computes; call "
              "mxq_routing_set_memory");
     Buffers buffers(context, check);
-    add_ids(routing, buffers);
+    const uint64_t id_bytes = routing.id_type == MXQ_TYPE_INT64 ? 8 : 4;
+    buffers.add({"routing", nullptr, "ids"}, routing.ids, uint64_t(routing.rows()) * id_bytes, id_bytes, Access::Read,
+                "mxq_routing_set_ids");
     const ChoiceWeights weights = weights_view(routing, buffers);
     buffers.add({"routing", nullptr, "memory"}, routing.memory, routing.required_bytes(), kMemoryAlignment, Access::Write,
                 "mxq_routing_set_memory");

@@ -261,11 +261,6 @@ private:
         }
     }
 
-    // Returns where units of a tile of A are that has so many rows.
-    const float* units_of_tile(int64_t row, int64_t rows, int64_t unit) const {
-        return rows_ + (row * units_ + unit * rows) * kind_.unit_floats;
-    }
-
     // Multiplies a group of A with the panel, as many units at a time as stay in L1.
     void multiply_rows(int64_t first_row, int64_t end, int64_t tiles, float* lanes) {
         const int64_t unit = kind_.unit_floats, of_section = kind_.method.sections * kLanes,
@@ -278,7 +273,8 @@ private:
                     const int64_t rows = rows_of_tile(row);
                     float* const to = lanes + ((row - first_row) * kPanelColumns + tile * rows * kTileColumns) * kLanes;
                     if (at_ + begin == 0) memset(to, 0, size_t(rows * kTileColumns * kLanes) * sizeof(float));
-                    (rows == kTileRows ? whole_tile_ : last_tile_)(units_of_tile(row, rows, begin), panel_ + first * unit,
+                    const float* const of_a = rows_ + (row * units_ + begin * rows) * unit;
+                    (rows == kTileRows ? whole_tile_ : last_tile_)(of_a, panel_ + first * unit,
                                                                    factors_ + first * of_section, units, to);
                 }
             }

@@ -65,6 +65,8 @@ QuantizeProblem with_line_maxima(const QuantizeProblem& given, LineMaxima& maxim
     return problem;
 }
 
+void run(const Context& context, const QuantizeProblem& problem, const Launch&) { run_quantize(context, problem); }
+
 }  // namespace
 
 void run_quantize(const Context& context, const QuantizeProblem& given) {
@@ -91,12 +93,6 @@ void run_quantize(const Context& context, const QuantizeProblem& given) {
             if (!part.layout.swizzled) store_scales(problem, part, slices);
         });
 }
-
-namespace {
-
-void run(const Context& context, const QuantizeProblem& problem, const Launch&) { run_quantize(context, problem); }
-
-}  // namespace
 
 const QuantizeImplementation quantize = {.name = "cpu", .declines = needs_cpu, .run = run, .reads = Addresses::Listed};
 

@@ -51,13 +51,11 @@ MXQ_HD SignedWords e2m1_codes(SignedWords magnitudes) {
     return limited - from(magnitudes, R::first) - from(magnitudes, R::second);
 }
 
-// Returns E2m1FromOddBf16::code of sixteen words, without signs.
-MXQ_HD SignedWords e2m1_magnitudes(Words words) { return e2m1_codes(SignedWords(words & 0x7FFF)); }
-
 // Returns the codes, without signs, of sixteen BF16 elements under the factors of even and of odd ones.
 MXQ_HD SignedWords nvfp4_magnitudes(Words words, Floats even_factors, Floats odd_factors) {
-    return e2m1_magnitudes(
-        to_odd_words(Floats(Bits(words) << 16) * even_factors, Floats(Bits(words) & 0xFFFF0000) * odd_factors));
+    const Words products =
+        to_odd_words(Floats(Bits(words) << 16) * even_factors, Floats(Bits(words) & 0xFFFF0000) * odd_factors);
+    return e2m1_codes(SignedWords(products & 0x7FFF));
 }
 
 // Stores the codes of 32 neighbours, given by their magnitudes and by words that have their signs.

@@ -31,10 +31,6 @@ inline Maxima maxima_for_quantize(const QuantizeProblem& problem, const Quantize
     return {first, part.layout.matrix_scales, part.layout.line_stride};
 }
 
-inline Maxima maxima_for_amax(const QuantizeProblem& problem, const QuantizedPart& part) {
-    return {part.amax, has_whole_lines(problem) ? part.layout.matrix_scales : part.scope_stride, 0};
-}
-
 // Calls body(part) for the parts that the problem has.
 template <class Body>
 void for_each_part(const QuantizeProblem& problem, const Body& body) {

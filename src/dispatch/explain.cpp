@@ -73,10 +73,6 @@ std::string with_note(const std::string& reason, const std::string& note) {
     return reason + (reason.empty() || note.empty() ? "" : "; ") + note;
 }
 
-GroupedRows readable_groups(const Context& context, const ActivateProblem& p) { return readable_groups(context, p.quantize); }
-
-GroupedRows readable_groups(const Context& context, const AmaxProblem& p) { return readable_groups(context, p.quantize); }
-
 GroupedRows readable_groups(const Context& context, const GemmProblem& p) {
     if (p.grouping == Grouping::None || (!context.is_cpu() && !p.host_ends)) return {};
     GroupedRows readable{p.groups, p.group_rows};
