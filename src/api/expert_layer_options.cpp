@@ -9,11 +9,6 @@ using namespace mxq;
 
 namespace {
 
-void require_plain_format(int32_t format, const char* name) {
-    if (format != MXQ_FORMAT_F32 && format != MXQ_FORMAT_F16 && format != MXQ_FORMAT_BF16)
-        fail(MXQ_STATUS_INVALID_ARGUMENT, "%s is %d, expected MXQ_FORMAT_F32 (1), F16 (2) or BF16 (3)", name, format);
-}
-
 void require_row_format(int32_t format, int32_t scaling) {
     if (format == 0 && scaling == MXQ_SCALING_NONE) return;
     const Format* const found = find_format(format);
@@ -75,7 +70,8 @@ mxq_status mxq_expert_layer_options_set_quantize_options(mxq_expert_layer_option
 
 mxq_status mxq_expert_layer_options_set_inner_format(mxq_expert_layer_options* options, int32_t format) {
     return with(options, [&](auto& o) {
-        require_plain_format(format, "format");
+        if (format != MXQ_FORMAT_F32 && format != MXQ_FORMAT_F16 && format != MXQ_FORMAT_BF16)
+            fail(MXQ_STATUS_INVALID_ARGUMENT, "format is %d, expected MXQ_FORMAT_F32 (1), F16 (2) or BF16 (3)", format);
         o.inner_format = format;
     });
 }

@@ -47,21 +47,19 @@ struct PartOutput {
     // Stores the scales of `count` codes of a K-major row from `position` on, a multiple of 128.
     void store(int64_t matrix, int64_t line, int64_t position, int64_t count, const LineScales& scales) const {
         const ScaleLayout& layout = part.layout;
+        const bool is_padding = !part.columnwise && line >= problem.source.rows;  // of its group; fp32 scales are +0
         // Square tiles that would begin in the padding of a group have no scales.
-        if (layout.tile_rows != 1 && !part.columnwise && line >= problem.source.rows) return;
+        if (layout.tile_rows != 1 && is_padding) return;
         const int64_t column = position / layout.block, columns = ceil_div(count, layout.block);
         const int64_t within = least(columns, layout.columns - column);
         if (within <= 0) return;
         if (layout.bytes == sizeof(float))
-            store_fp32(matrix, line, column, within, is_padding(line) ? LineScales{nullptr, kNoScales, scales.maxima} : scales);
+            store_fp32(matrix, line, column, within, is_padding ? LineScales{nullptr, kNoScales, scales.maxima} : scales);
         else if (layout.repeat == 1)
             store_bytes(matrix, line, column, within, scales.bytes);
         else
             store_repeated(matrix, line, column, within, scales.bytes);
     }
-
-    // Returns whether a K-major row only pads its group; its fp32 scales are +0.
-    bool is_padding(int64_t line) const { return !part.columnwise && line >= problem.source.rows; }
 
     // Stores fp32 scales, and their maxima where the part keeps these.
     void store_fp32(int64_t matrix, int64_t line, int64_t column, int64_t count, const LineScales& scales) const {

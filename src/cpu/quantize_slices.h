@@ -134,19 +134,17 @@ private:
 
     // Returns a group as a part, with the padding of its codes and with the columns of scales that are stored.
     static QuantizedPart padded_part(const QuantizedPart& part, const GroupStart& start, int64_t rows) {
-        if (!part.codes) return bare_part(part, start);
+        if (!part.codes) {  // it has an amax alone
+            QuantizedPart bare = part;
+            bare.amax +=
+                start.index * (part.layout.block == MXQ_MAX_DIM ? part.layout.group_index_stride : part.scope_stride);
+            return bare;
+        }
         QuantizedPart group = part_of_group(part, start, rows);
         const int64_t stored = round_up(rows, part.units.codes);
         (part.columnwise ? group.length : group.lines) = stored;
         const bool has_tiles = !part.layout.swizzled && part.layout.tile_rows != 1;
         if (part.columnwise) group.layout.columns = ceil_div(has_tiles ? rows : stored, part.layout.block);
-        return group;
-    }
-
-    // Returns a group as a part that has an amax, but no codes and scales.
-    static QuantizedPart bare_part(const QuantizedPart& part, const GroupStart& start) {
-        QuantizedPart group = part;
-        group.amax += start.index * (part.layout.block == MXQ_MAX_DIM ? part.layout.group_index_stride : part.scope_stride);
         return group;
     }
 

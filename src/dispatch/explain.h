@@ -69,9 +69,6 @@ GroupedRows readable_groups(const Context& context, const Problem& problem) {
 }
 GroupedRows readable_groups(const Context& context, const GemmProblem& problem);
 
-// Returns ", 3 rows in no group", or "" where there are none or their number is not known.
-std::string ungrouped_text(const GroupedRows& readable);
-
 using Tensors = std::array<const mxq_tensor*, 3>;  // NULL behind the last
 
 // For MXQ_LOG=info: "CPU: gemm (N,T), bf16 3 x 64, ...: cpu (mma_bf16: needs ...)".
