@@ -1,5 +1,6 @@
 // Stores the scales that quantize makes, and gathers those of tiles. Part of kernels.cpp.
 #pragma once
+#include "cpu/decode_lines.h"
 #include "cpu/kernels.h"
 #include "cpu/moves.h"
 #include "cpu/quantize_scales.h"
@@ -27,9 +28,10 @@ struct PartOutput {
     const QuantizedPart& part;
     const Maxima& maxima;
     ScaleRule rule;
+    const int shift;  // from a code's position in its K-major row to its column of scales
 
     PartOutput(const QuantizeProblem& problem, const QuantizedPart& part, const Maxima& maxima, bool present, int64_t matrix)
-        : problem(problem), part(part), maxima(maxima), rule{} {
+        : problem(problem), part(part), maxima(maxima), rule{}, shift(present ? block_shift(part.layout) : 0) {
         rule.fp8 = fp8_rule_of(problem);
         if (present && part.scale_type == ScaleType::E4M3)
             rule.nvfp4 = nvfp4_global(part.amax[matrix * part.scope_stride], part.scale_max);
@@ -50,7 +52,7 @@ struct PartOutput {
         const bool is_padding = !part.columnwise && line >= problem.source.rows;  // of its group; fp32 scales are +0
         // Square tiles that would begin in the padding of a group have no scales.
         if (layout.tile_rows != 1 && is_padding) return;
-        const int64_t column = position / layout.block, columns = ceil_div(count, layout.block);
+        const int64_t column = position >> shift, columns = ((count - 1) >> shift) + 1;
         const int64_t within = least(columns, layout.columns - column);
         if (within <= 0) return;
         if (layout.bytes == sizeof(float))
