@@ -6,16 +6,12 @@
 
 using namespace mxq;
 
-mxq_status mxq_activate_options_create(mxq_activate_options** out) {
-    return guard_create("mxq_activate_options_create", out, [] { return new mxq_activate_options_s; });
-}
+mxq_status mxq_activate_options_create(mxq_activate_options** out) { return create(out); }
 
-void mxq_activate_options_destroy(mxq_activate_options* options) {
-    destroy("mxq_activate_options_destroy", options, "options");
-}
+void mxq_activate_options_destroy(mxq_activate_options* options) { destroy(options); }
 
 mxq_status mxq_activate_options_set_activation(mxq_activate_options* options, int32_t activation) {
-    return with("mxq_activate_options_set_activation", options, [&](auto& o) {
+    return with(options, [&](auto& o) {
         if (activation < MXQ_ACTIVATION_SWIGLU || activation > MXQ_ACTIVATION_SQUARED_RELU)
             fail(MXQ_STATUS_INVALID_ARGUMENT,
                  "activation is %d, expected MXQ_ACTIVATION_SWIGLU (1) to MXQ_ACTIVATION_SQUARED_RELU (8)", activation);
@@ -24,7 +20,7 @@ mxq_status mxq_activate_options_set_activation(mxq_activate_options* options, in
 }
 
 mxq_status mxq_activate_options_set_gate_layout(mxq_activate_options* options, int32_t layout) {
-    return with("mxq_activate_options_set_gate_layout", options, [&](auto& o) {
+    return with(options, [&](auto& o) {
         if (layout < MXQ_GATE_LAYOUT_GATE_UP || layout > MXQ_GATE_LAYOUT_INTERLEAVED_UP_GATE)
             fail(MXQ_STATUS_INVALID_ARGUMENT,
                  "layout is %d, expected MXQ_GATE_LAYOUT_GATE_UP (1) to MXQ_GATE_LAYOUT_INTERLEAVED_UP_GATE (4)", layout);
@@ -34,7 +30,7 @@ mxq_status mxq_activate_options_set_gate_layout(mxq_activate_options* options, i
 }
 
 mxq_status mxq_activate_options_set_clamp(mxq_activate_options* options, float alpha, float limit, float addend) {
-    return with("mxq_activate_options_set_clamp", options, [&](auto& o) {
+    return with(options, [&](auto& o) {
         require_finite(alpha, "alpha");
         require_finite(addend, "addend");
         if (!(limit > 0))
@@ -46,18 +42,16 @@ mxq_status mxq_activate_options_set_clamp(mxq_activate_options* options, float a
 }
 
 mxq_status mxq_activate_options_set_bias(mxq_activate_options* options, int32_t format, const void* bias, uint64_t bytes) {
-    return with("mxq_activate_options_set_bias", options,
-                [&](auto& o) { take_numbers(format, bias, bytes, "bias", o.bias_format, o.bias); });
+    return with(options, [&](auto& o) { o.bias = numbers_of(format, bias, bytes, "bias"); });
 }
 
 mxq_status mxq_activate_options_set_row_weights(mxq_activate_options* options, int32_t format, const void* weights,
                                                 uint64_t bytes) {
-    return with("mxq_activate_options_set_row_weights", options,
-                [&](auto& o) { take_numbers(format, weights, bytes, "weights", o.row_weight_format, o.row_weights); });
+    return with(options, [&](auto& o) { o.row_weights = numbers_of(format, weights, bytes, "weights"); });
 }
 
 mxq_status mxq_activate_options_set_quantize_options(mxq_activate_options* options, const mxq_quantize_options* quantize) {
-    return with("mxq_activate_options_set_quantize_options", options, [&](auto& o) {
+    return with(options, [&](auto& o) {
         if (!quantize) {
             o.quantize = {};
             return;
@@ -71,19 +65,19 @@ mxq_status mxq_activate_options_set_quantize_options(mxq_activate_options* optio
 }
 
 mxq_status mxq_activate_options_set_implementation(mxq_activate_options* options, const char* name) {
-    return with("mxq_activate_options_set_implementation", options, [&](auto& o) { o.implementation = name ? name : ""; });
+    return with(options, [&](auto& o) { o.implementation = name ? name : ""; });
 }
 
 mxq_status mxq_activate_options_get_activation(const mxq_activate_options* options, int32_t* activation) {
-    return with("mxq_activate_options_get_activation", options, [&](auto& o) { put(activation, o.activation); });
+    return with(options, [&](auto& o) { put(activation, o.activation); });
 }
 
 mxq_status mxq_activate_options_get_gate_layout(const mxq_activate_options* options, int32_t* layout) {
-    return with("mxq_activate_options_get_gate_layout", options, [&](auto& o) { put(layout, o.gate_layout); });
+    return with(options, [&](auto& o) { put(layout, o.gate_layout); });
 }
 
 mxq_status mxq_activate_options_get_clamp(const mxq_activate_options* options, float* alpha, float* limit, float* addend) {
-    return with("mxq_activate_options_get_clamp", options, [&](auto& o) {
+    return with(options, [&](auto& o) {
         put(alpha, o.numbers.alpha);
         put(limit, o.numbers.limit);
         put(addend, o.numbers.addend);
@@ -92,45 +86,35 @@ mxq_status mxq_activate_options_get_clamp(const mxq_activate_options* options, f
 
 mxq_status mxq_activate_options_get_bias(const mxq_activate_options* options, int32_t* format, const void** bias,
                                          uint64_t* bytes) {
-    return with("mxq_activate_options_get_bias", options, [&](auto& o) {
-        put(format, o.bias_format);
-        put(bias, bytes, o.bias);
-    });
+    return with(options, [&](auto& o) { put(format, bias, bytes, o.bias); });
 }
 
 mxq_status mxq_activate_options_get_row_weights(const mxq_activate_options* options, int32_t* format, const void** weights,
                                                 uint64_t* bytes) {
-    return with("mxq_activate_options_get_row_weights", options, [&](auto& o) {
-        put(format, o.row_weight_format);
-        put(weights, bytes, o.row_weights);
-    });
+    return with(options, [&](auto& o) { put(format, weights, bytes, o.row_weights); });
 }
 
 mxq_status mxq_activate_options_get_quantize_options(const mxq_activate_options* options, mxq_quantize_options* quantize) {
-    return with("mxq_activate_options_get_quantize_options", options,
-                [&](auto& o) { require_handle(quantize, "quantize") = o.quantize; });
+    return with(options, [&](auto& o) { require_handle(quantize, "quantize") = o.quantize; });
 }
 
 mxq_status mxq_activate_options_get_implementation(const mxq_activate_options* options, const char** name) {
-    return with("mxq_activate_options_get_implementation", options, [&](auto& o) { put(name, o.implementation.c_str()); });
+    return with(options, [&](auto& o) { put(name, o.implementation.c_str()); });
 }
 
 mxq_status mxq_activate_options_set_bias_gradient(mxq_activate_options* options, float* gradient, uint64_t bytes) {
-    return with("mxq_activate_options_set_bias_gradient", options,
-                [&](auto& o) { o.bias_gradient = buffer_of(gradient, bytes, "gradient"); });
+    return with(options, [&](auto& o) { o.bias_gradient = buffer_of(gradient, bytes, "gradient"); });
 }
 
 mxq_status mxq_activate_options_set_row_weight_gradient(mxq_activate_options* options, float* gradient, uint64_t bytes) {
-    return with("mxq_activate_options_set_row_weight_gradient", options,
-                [&](auto& o) { o.row_weight_gradient = buffer_of(gradient, bytes, "gradient"); });
+    return with(options, [&](auto& o) { o.row_weight_gradient = buffer_of(gradient, bytes, "gradient"); });
 }
 
 mxq_status mxq_activate_options_get_bias_gradient(const mxq_activate_options* options, float** gradient, uint64_t* bytes) {
-    return with("mxq_activate_options_get_bias_gradient", options, [&](auto& o) { put(gradient, bytes, o.bias_gradient); });
+    return with(options, [&](auto& o) { put(gradient, bytes, o.bias_gradient); });
 }
 
 mxq_status mxq_activate_options_get_row_weight_gradient(const mxq_activate_options* options, float** gradient,
                                                         uint64_t* bytes) {
-    return with("mxq_activate_options_get_row_weight_gradient", options,
-                [&](auto& o) { put(gradient, bytes, o.row_weight_gradient); });
+    return with(options, [&](auto& o) { put(gradient, bytes, o.row_weight_gradient); });
 }

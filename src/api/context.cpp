@@ -10,13 +10,9 @@
 
 using namespace mxq;
 
-mxq_status mxq_context_options_create(mxq_context_options** out) {
-    return guard_create("mxq_context_options_create", out, [] { return new mxq_context_options_s; });
-}
+mxq_status mxq_context_options_create(mxq_context_options** out) { return create(out); }
 
-void mxq_context_options_destroy(mxq_context_options* options) {
-    destroy("mxq_context_options_destroy", options, "options");
-}
+void mxq_context_options_destroy(mxq_context_options* options) { destroy(options); }
 
 namespace {
 
@@ -30,7 +26,7 @@ void require_one_pool(bool own_threads, mxq_parallel_for parallel_for) {
 }  // namespace
 
 mxq_status mxq_context_options_set_threads(mxq_context_options* options, int32_t threads) {
-    return with("mxq_context_options_set_threads", options, [&](auto& o) {
+    return with(options, [&](auto& o) {
         constexpr int32_t most = 1024;
         if (threads < 0 || threads > most)
             fail(MXQ_STATUS_INVALID_ARGUMENT, "threads is %d, expected 0 (one per core) to %d", threads, most);
@@ -39,7 +35,7 @@ mxq_status mxq_context_options_set_threads(mxq_context_options* options, int32_t
 }
 
 mxq_status mxq_context_options_set_own_threads(mxq_context_options* options, int32_t own) {
-    return with("mxq_context_options_set_own_threads", options, [&](auto& o) {
+    return with(options, [&](auto& o) {
         require_flag(own, "own");
         require_one_pool(own == 1, o.parallel_for);
         o.own_threads = own;
@@ -47,7 +43,7 @@ mxq_status mxq_context_options_set_own_threads(mxq_context_options* options, int
 }
 
 mxq_status mxq_context_options_set_parallel_for(mxq_context_options* options, mxq_parallel_for parallel_for, void* user) {
-    return with("mxq_context_options_set_parallel_for", options, [&](auto& o) {
+    return with(options, [&](auto& o) {
         if (user && !parallel_for)
             fail(MXQ_STATUS_INVALID_ARGUMENT,
                  "user is set but parallel_for is NULL, expected both, or NULL with NULL to clear");
@@ -58,11 +54,11 @@ mxq_status mxq_context_options_set_parallel_for(mxq_context_options* options, mx
 }
 
 mxq_status mxq_context_options_set_cublaslt_path(mxq_context_options* options, const char* path) {
-    return with("mxq_context_options_set_cublaslt_path", options, [&](auto& o) { o.cublaslt_path = path ? path : ""; });
+    return with(options, [&](auto& o) { o.cublaslt_path = path ? path : ""; });
 }
 
 mxq_status mxq_context_create(int32_t device_type, int32_t ordinal, const mxq_context_options* options, mxq_context** out) {
-    return guard_create("mxq_context_create", out, [&] {
+    return guard_create(out, [&] {
         const mxq_context_options_s defaults;
         const mxq_context_options_s& wanted = options ? require_handle(options, "options") : defaults;
         const bool is_cpu = device_type == MXQ_DEVICE_CPU;
@@ -83,7 +79,7 @@ mxq_status mxq_context_create(int32_t device_type, int32_t ordinal, const mxq_co
     });
 }
 
-void mxq_context_destroy(mxq_context* context) { destroy("mxq_context_destroy", context, "context"); }
+void mxq_context_destroy(mxq_context* context) { destroy(context); }
 
 const char* mxq_context_description(const mxq_context* context) {
     return context && is_alive(context) ? context->description.c_str() : "";

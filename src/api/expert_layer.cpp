@@ -89,7 +89,7 @@ void for_each_step(const Context& context, const Layer& l, const Fused& fused, c
             return validate_grouped_gemm(context, &l.second_product, &l.activated, &l.down, &l.products, check);
         });
     const auto combine = [&](Check check) {
-        return validate_combine(context, nullptr, &l.weighted, &l.products, l.residual(), &l.out, check);
+        return validate_combine(context, nullptr, &l.weighted, &l.products, &l.out, l.residual(), check);
     };
     const Tensors of_combine{&l.products, &l.out, l.residual()};
     if (fused.second && l.routes())

@@ -1,10 +1,10 @@
-// Turns exceptions into a status and a message: every exported function that can fail is guard("its name", [&] { ... }).
-// All of it runs in the default floating-point environment, and leaves the caller's as it was, flags of exceptions too: a
-// caller that traps on them gets no SIGFPE. The caller's errno stays, too, whatever the system and the driver were asked.
+// Turns exceptions into a status and a message: every exported function that can fail is guard("its name", [&] { ... }), or
+// one of the functions below, which take the name of the function that calls them. All of it runs in the default
+// floating-point environment, and leaves the caller's as it was, flags of exceptions too: a caller that traps on them gets
+// no SIGFPE. The caller's errno stays, too, whatever the system and the driver were asked.
 #pragma once
 #include <cerrno>
 #include <new>
-#include <type_traits>
 
 #include "core/error.h"
 #include "core/float_environment.h"
@@ -49,7 +49,7 @@ mxq_status guard(const char* function, const Body& body) noexcept {
 
 // Sets *out to the object that `make` returns, or to NULL where it throws.
 template <class T, class Make>
-mxq_status guard_create(const char* function, T** out, const Make& make) noexcept {
+mxq_status guard_create(T** out, const Make& make, const char* function = __builtin_FUNCTION()) noexcept {
     if (out) *out = nullptr;
     return guard(function, [&] {
         if (!out) fail(MXQ_STATUS_INVALID_ARGUMENT, "out is NULL, expected the address of a handle");
@@ -58,19 +58,14 @@ mxq_status guard_create(const char* function, T** out, const Make& make) noexcep
 }
 
 template <class T>
-void require_output(T* output, const char* name) {
-    if (!output) fail(MXQ_STATUS_INVALID_ARGUMENT, "%s is NULL, expected the address of a number to write", name);
+mxq_status create(T** out, const char* function = __builtin_FUNCTION()) noexcept {
+    return guard_create(
+        out, [] { return new T; }, function);
 }
 
-// Destroys what a handle points to. NULL does nothing; a handle that is not alive or of another kind is left alone, with a
-// message.
 template <class T>
-void destroy(const char* function, T* handle, const char* name) noexcept {
-    if (!handle) return;
-    guard(function, [&] {
-        require_alive(handle, name);
-        delete handle;
-    });
+void require_output(T* output, const char* name) {
+    if (!output) fail(MXQ_STATUS_INVALID_ARGUMENT, "%s is NULL, expected the address of a number to write", name);
 }
 
 inline void require_flag(int32_t value, const char* name) {
@@ -101,37 +96,51 @@ T& require_handle(T* handle, const char* name) {
     return *handle;
 }
 
-// Names the handle of setters and getters in their messages.
+// Names a handle in messages.
 template <class T>
-constexpr const char* kArgument = "options";
-template <>
-inline constexpr const char* kArgument<mxq_tensor_s> = "tensor";
-template <>
-inline constexpr const char* kArgument<mxq_routing_s> = "routing";
+constexpr const char* kArgument = T::kind == Kind::Tensor    ? "tensor"
+                                  : T::kind == Kind::Routing ? "routing"
+                                  : T::kind == Kind::Context ? "context"
+                                  : T::kind == Kind::Plan    ? "plan"
+                                                             : "options";
+
+// Destroys what a handle points to. NULL does nothing; a handle that is not alive or of another kind is left alone, with a
+// message.
+template <class T>
+void destroy(T* handle, const char* function = __builtin_FUNCTION()) noexcept {
+    if (!handle) return;
+    guard(function, [&] {
+        require_alive(handle, kArgument<T>);
+        delete handle;
+    });
+}
 
 // Calls use(*handle) inside of a guard.
 template <class T, class Use>
-mxq_status with(const char* function, T* handle, const Use& use) noexcept {
-    return guard(function, [&] { use(require_handle(handle, kArgument<std::remove_const_t<T>>)); });
+mxq_status with(T* handle, const Use& use, const char* function = __builtin_FUNCTION()) noexcept {
+    return guard(function, [&] { use(require_handle(handle, kArgument<T>)); });
 }
 
 // Changes what a handle points to, unless the change throws.
 template <class T, class Change>
-mxq_status change(const char* function, T* handle, const Change& apply) noexcept {
-    return with(function, handle, [&](T& target) {
+mxq_status change(T* handle, const Change& apply, const char* function = __builtin_FUNCTION()) noexcept {
+    const auto replace = [&](T& target) {
         T changed = target;
         apply(changed);
         target = changed;
-    });
+    };
+    return with(handle, replace, function);
 }
 
 // Sets an option that is 0 or 1.
 template <class T>
-mxq_status set_flag(const char* function, T* options, const char* name, int32_t value, bool T::*flag) noexcept {
-    return with(function, options, [&](T& o) {
+mxq_status set_flag(T* options, const char* name, int32_t value, bool T::*flag,
+                    const char* function = __builtin_FUNCTION()) noexcept {
+    const auto set = [&](T& o) {
         require_flag(value, name);
         o.*flag = value == 1;
-    });
+    };
+    return with(options, set, function);
 }
 
 }  // namespace mxq

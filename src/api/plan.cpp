@@ -11,4 +11,4 @@ uint64_t mxq_plan_workspace_bytes(const mxq_plan* plan) { return plan && is_aliv
 
 int32_t mxq_plan_bound(const mxq_plan* plan) { return plan && is_alive(plan) ? plan->bound : MXQ_BOUND_NONE; }
 
-void mxq_plan_destroy(mxq_plan* plan) { destroy("mxq_plan_destroy", plan, "plan"); }
+void mxq_plan_destroy(mxq_plan* plan) { destroy(plan); }

@@ -16,4 +16,9 @@ void put(T** pointer, uint64_t* bytes, const Buffer& buffer) {
     put(bytes, buffer.pointer ? buffer.bytes : 0);
 }
 
+inline void put(int32_t* format, const void** numbers, uint64_t* bytes, const Numbers& given) {
+    put(format, given.format);
+    put(numbers, bytes, given.values);
+}
+
 }  // namespace mxq

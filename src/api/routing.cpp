@@ -9,8 +9,6 @@ using namespace mxq;
 
 namespace {
 
-constexpr uint64_t kMemoryAlignment = 256;
-
 mxq_routing_s* create_routing(int64_t tokens, int32_t choices, int32_t experts) {
     if (choices < 1) fail(MXQ_STATUS_INVALID_ARGUMENT, "choices is %d, expected 1 or more for each token", choices);
     if (experts < 1 || experts > MXQ_MAX_GROUPS)
@@ -51,17 +49,6 @@ void require_arrays_fit(const mxq_routing_s& routing) {
             (unsigned long long)routing.memory.bytes, (unsigned long long)routing.required_bytes(), routing.local_experts());
 }
 
-void require_memory(const mxq_routing_s& routing, const void* memory, uint64_t bytes) {
-    buffer_of(memory, bytes, "memory");
-    if (!memory) return;
-    if (bytes < routing.required_bytes())
-        fail(MXQ_STATUS_BUFFER_TOO_SMALL, "memory holds %llu bytes, expected at least %llu; ask mxq_routing_required_bytes",
-             (unsigned long long)bytes, (unsigned long long)routing.required_bytes());
-    if (reinterpret_cast<uintptr_t>(memory) % kMemoryAlignment != 0)
-        fail(MXQ_STATUS_MISALIGNED, "memory is at %p, expected a multiple of %llu bytes; move it", memory,
-             (unsigned long long)kMemoryAlignment);
-}
-
 // Returns an array that another library computed. Only weights may be missing.
 Buffer computed_array(const char* name, const void* array, uint64_t bytes, uint64_t need, bool is_optional) {
     require_exact(name, array, bytes, need);
@@ -74,15 +61,14 @@ Buffer computed_array(const char* name, const void* array, uint64_t bytes, uint6
 }  // namespace
 
 mxq_status mxq_routing_create(int64_t tokens, int32_t choices, int32_t experts, mxq_routing** out) {
-    return guard_create("mxq_routing_create", out, [&] { return create_routing(tokens, choices, experts); });
+    return guard_create(out, [&] { return create_routing(tokens, choices, experts); });
 }
 
-void mxq_routing_destroy(mxq_routing* routing) { destroy("mxq_routing_destroy", routing, "routing"); }
+void mxq_routing_destroy(mxq_routing* routing) { destroy(routing); }
 
 mxq_status mxq_routing_set_ids(mxq_routing* routing, const void* ids, uint64_t bytes, int32_t type) {
-    return with("mxq_routing_set_ids", routing, [&](auto& r) {
-        if (ids && type != MXQ_TYPE_INT32 && type != MXQ_TYPE_INT64)
-            fail(MXQ_STATUS_INVALID_ARGUMENT, "type is %d, expected MXQ_TYPE_INT32 (1) or MXQ_TYPE_INT64 (2)", type);
+    return with(routing, [&](auto& r) {
+        if (ids) require_type(type, "type");
         require_exact("ids", ids, bytes, uint64_t(r.rows()) * (type == MXQ_TYPE_INT32 ? 4 : 8));
         r.ids = buffer_of(ids, bytes, "ids");
         r.id_type = ids ? type : 0;
@@ -90,19 +76,18 @@ mxq_status mxq_routing_set_ids(mxq_routing* routing, const void* ids, uint64_t b
 }
 
 mxq_status mxq_routing_set_weights(mxq_routing* routing, int32_t format, const void* weights, uint64_t bytes) {
-    return with("mxq_routing_set_weights", routing, [&](auto& r) {
+    return with(routing, [&](auto& r) {
         const bool none = format == 0 && !weights;
         if (!none && format != MXQ_FORMAT_F32 && format != MXQ_FORMAT_BF16)
             fail(MXQ_STATUS_INVALID_ARGUMENT,
                  "format is %d, expected MXQ_FORMAT_F32 (1) or MXQ_FORMAT_BF16 (3), or 0 with NULL for no weights", format);
         require_exact("weights", weights, bytes, uint64_t(r.rows()) * (format == MXQ_FORMAT_F32 ? 4 : 2));
-        r.weights = buffer_of(weights, bytes, "weights");
-        r.weight_format = format;
+        r.weights = {format, buffer_of(weights, bytes, "weights")};
     });
 }
 
 mxq_status mxq_routing_set_local_experts(mxq_routing* routing, int32_t first, int32_t count) {
-    return with("mxq_routing_set_local_experts", routing, [&](auto& r) {
+    return with(routing, [&](auto& r) {
         const bool all = first == 0 && count == 0;
         if (!all && (first < 0 || count < 1 || first > r.experts - count))
             fail(MXQ_STATUS_INVALID_ARGUMENT,
@@ -116,23 +101,24 @@ mxq_status mxq_routing_set_local_experts(mxq_routing* routing, int32_t first, in
 }
 
 mxq_status mxq_routing_set_memory(mxq_routing* routing, void* memory, uint64_t bytes) {
-    return with("mxq_routing_set_memory", routing, [&](auto& r) {
-        require_memory(r, memory, bytes);
-        r.memory = buffer_of(memory, bytes, "memory");
+    return with(routing, [&](auto& r) {
+        const Buffer block = buffer_of(memory, bytes, "memory");
+        if (memory) require_block(memory, bytes, r.required_bytes(), "mxq_routing_required_bytes");
+        r.memory = block;
         r.is_computed = false;
         r.computed = {};
     });
 }
 
 mxq_status mxq_routing_required_bytes(const mxq_routing* routing, uint64_t* bytes) {
-    return with("mxq_routing_required_bytes", routing, [&](auto& r) {
+    return with(routing, [&](auto& r) {
         require_output(bytes, "bytes");
         *bytes = r.required_bytes();
     });
 }
 
 mxq_status mxq_routing_set_dropped(mxq_routing* routing, int32_t* dropped, uint64_t bytes) {
-    return with("mxq_routing_set_dropped", routing, [&](auto& r) {
+    return with(routing, [&](auto& r) {
         require_exact("dropped", dropped, bytes, sizeof(int32_t));
         r.dropped = buffer_of(dropped, bytes, "dropped");
     });
@@ -141,7 +127,7 @@ mxq_status mxq_routing_set_dropped(mxq_routing* routing, int32_t* dropped, uint6
 mxq_status mxq_routing_set_computed(mxq_routing* routing, const int32_t* ends, uint64_t end_bytes, const int32_t* row_tokens,
                                     uint64_t row_token_bytes, const int32_t* choice_rows, uint64_t choice_row_bytes,
                                     const float* row_weights, uint64_t row_weight_bytes) {
-    return with("mxq_routing_set_computed", routing, [&](auto& r) {
+    return with(routing, [&](auto& r) {
         const bool given = ends || row_tokens || choice_rows || row_weights;
         RoutingArrays arrays;
         arrays.ends = computed_array("ends", ends, end_bytes, r.end_bytes(), !given);
@@ -155,7 +141,7 @@ mxq_status mxq_routing_set_computed(mxq_routing* routing, const int32_t* ends, u
 }
 
 mxq_status mxq_routing_get_shape(const mxq_routing* routing, int64_t* tokens, int32_t* choices, int32_t* experts) {
-    return with("mxq_routing_get_shape", routing, [&](auto& r) {
+    return with(routing, [&](auto& r) {
         put(tokens, r.tokens);
         put(choices, r.choices);
         put(experts, r.experts);
@@ -163,46 +149,43 @@ mxq_status mxq_routing_get_shape(const mxq_routing* routing, int64_t* tokens, in
 }
 
 mxq_status mxq_routing_get_ids(const mxq_routing* routing, const void** ids, uint64_t* bytes, int32_t* type) {
-    return with("mxq_routing_get_ids", routing, [&](auto& r) {
+    return with(routing, [&](auto& r) {
         put(ids, bytes, r.ids);
         put(type, r.id_type);
     });
 }
 
 mxq_status mxq_routing_get_weights(const mxq_routing* routing, int32_t* format, const void** weights, uint64_t* bytes) {
-    return with("mxq_routing_get_weights", routing, [&](auto& r) {
-        put(format, r.weight_format);
-        put(weights, bytes, r.weights);
-    });
+    return with(routing, [&](auto& r) { put(format, weights, bytes, r.weights); });
 }
 
 mxq_status mxq_routing_get_local_experts(const mxq_routing* routing, int32_t* first, int32_t* count) {
-    return with("mxq_routing_get_local_experts", routing, [&](auto& r) {
+    return with(routing, [&](auto& r) {
         put(first, r.first);
         put(count, r.count);
     });
 }
 
 mxq_status mxq_routing_get_memory(const mxq_routing* routing, void** memory, uint64_t* bytes) {
-    return with("mxq_routing_get_memory", routing, [&](auto& r) { put(memory, bytes, r.memory); });
+    return with(routing, [&](auto& r) { put(memory, bytes, r.memory); });
 }
 
 mxq_status mxq_routing_get_dropped(const mxq_routing* routing, int32_t** dropped, uint64_t* bytes) {
-    return with("mxq_routing_get_dropped", routing, [&](auto& r) { put(dropped, bytes, r.dropped); });
+    return with(routing, [&](auto& r) { put(dropped, bytes, r.dropped); });
 }
 
 mxq_status mxq_routing_get_ends(const mxq_routing* routing, const int32_t** ends, uint64_t* bytes) {
-    return with("mxq_routing_get_ends", routing, [&](auto& r) { put(ends, bytes, r.arrays().ends); });
+    return with(routing, [&](auto& r) { put(ends, bytes, r.arrays().ends); });
 }
 
 mxq_status mxq_routing_get_row_tokens(const mxq_routing* routing, const int32_t** tokens, uint64_t* bytes) {
-    return with("mxq_routing_get_row_tokens", routing, [&](auto& r) { put(tokens, bytes, r.arrays().row_tokens); });
+    return with(routing, [&](auto& r) { put(tokens, bytes, r.arrays().row_tokens); });
 }
 
 mxq_status mxq_routing_get_choice_rows(const mxq_routing* routing, const int32_t** rows, uint64_t* bytes) {
-    return with("mxq_routing_get_choice_rows", routing, [&](auto& r) { put(rows, bytes, r.arrays().choice_rows); });
+    return with(routing, [&](auto& r) { put(rows, bytes, r.arrays().choice_rows); });
 }
 
 mxq_status mxq_routing_get_row_weights(const mxq_routing* routing, const float** weights, uint64_t* bytes) {
-    return with("mxq_routing_get_row_weights", routing, [&](auto& r) { put(weights, bytes, r.arrays().row_weights); });
+    return with(routing, [&](auto& r) { put(weights, bytes, r.arrays().row_weights); });
 }

@@ -21,8 +21,7 @@ void require_plain_matrix(const mxq_tensor_s& tensor) {
 }
 
 RowIndices indices_of(const mxq_tensor_s& tensor, const void* indices, uint64_t bytes, int32_t type, int64_t source_rows) {
-    if (type != MXQ_TYPE_INT32 && type != MXQ_TYPE_INT64)
-        fail(MXQ_STATUS_INVALID_ARGUMENT, "type is %d, expected MXQ_TYPE_INT32 (1) or MXQ_TYPE_INT64 (2)", type);
+    require_type(type, "type");
     if (source_rows < 0 || source_rows > MXQ_MAX_DIM)
         fail(MXQ_STATUS_INVALID_ARGUMENT, "source_rows is %lld, expected 0 to %d", (long long)source_rows, MXQ_MAX_DIM);
     const RowIndices by{indices, type, source_rows, true};
@@ -52,7 +51,7 @@ void set_groups(mxq_tensor_s& tensor, const mxq_routing_s& routing) {
 
 mxq_status mxq_tensor_set_row_indices(mxq_tensor* tensor, const void* indices, uint64_t bytes, int32_t type,
                                       int64_t source_rows) {
-    return with("mxq_tensor_set_row_indices", tensor, [&](auto& t) {
+    return with(tensor, [&](auto& t) {
         require_plain_matrix(t);
         const bool clears = !indices && bytes == 0 && type == 0 && source_rows == 0;
         t.row_indices = clears ? RowIndices{} : indices_of(t, indices, bytes, type, source_rows);
@@ -61,7 +60,7 @@ mxq_status mxq_tensor_set_row_indices(mxq_tensor* tensor, const void* indices, u
 
 mxq_status mxq_tensor_get_row_indices(const mxq_tensor* tensor, const void** indices, uint64_t* bytes, int32_t* type,
                                       int64_t* source_rows) {
-    return with("mxq_tensor_get_row_indices", tensor, [&](auto& t) {
+    return with(tensor, [&](auto& t) {
         const RowIndices& by = t.row_indices;
         put(indices, by.indices);
         put(bytes, by.indices ? t.rows * by.index_bytes() : 0);
@@ -71,7 +70,7 @@ mxq_status mxq_tensor_get_row_indices(const mxq_tensor* tensor, const void** ind
 }
 
 mxq_status mxq_tensor_set_routing_rows(mxq_tensor* tensor, const mxq_routing* routing) {
-    return with("mxq_tensor_set_routing_rows", tensor, [&](auto& t) {
+    return with(tensor, [&](auto& t) {
         require_plain_matrix(t);
         const mxq_routing_s& r = require_rows_of(t, routing);
         t.row_indices = {r.arrays().row_tokens.pointer, MXQ_TYPE_INT32, r.tokens, true};
@@ -80,7 +79,7 @@ mxq_status mxq_tensor_set_routing_rows(mxq_tensor* tensor, const mxq_routing* ro
 }
 
 mxq_status mxq_tensor_set_routing_groups(mxq_tensor* tensor, const mxq_routing* routing) {
-    return change("mxq_tensor_set_routing_groups", tensor, [&](auto& t) {
+    return change(tensor, [&](auto& t) {
         set_groups(t, require_rows_of(t, routing));
         require_strides(t);
     });

@@ -39,7 +39,7 @@ void require_list(const mxq_tensor& t, int64_t count, const char* setter) {
 
 mxq_status mxq_tensor_set_strides(mxq_tensor* tensor, int32_t part, int64_t code_line, int64_t code_expert,
                                   int64_t scale_line, int64_t scale_expert) {
-    return change("mxq_tensor_set_strides", tensor, [&](auto& t) {
+    return change(tensor, [&](auto& t) {
         require_part_of(t, part, "call mxq_tensor_set_row_stride");
         const int64_t lines = part == MXQ_PART_ROWWISE ? t.rows : t.cols;
         require_span("code_line", code_line, lines);
@@ -55,7 +55,7 @@ mxq_status mxq_tensor_set_strides(mxq_tensor* tensor, int32_t part, int64_t code
 
 mxq_status mxq_tensor_get_strides(const mxq_tensor* tensor, int32_t part, int64_t* code_line, int64_t* code_expert,
                                   int64_t* scale_line, int64_t* scale_expert) {
-    return with("mxq_tensor_get_strides", tensor, [&](auto& t) {
+    return with(tensor, [&](auto& t) {
         require_part_of(t, part, "call mxq_tensor_get_row_stride");
         const Strides& strides = t.part(part).strides;
         put(code_line, strides.code_line);
@@ -67,20 +67,18 @@ mxq_status mxq_tensor_get_strides(const mxq_tensor* tensor, int32_t part, int64_
 
 mxq_status mxq_tensor_set_part_list(mxq_tensor* tensor, int32_t part, int64_t count, const void* const* codes,
                                     uint64_t code_bytes, const void* const* scales, uint64_t scale_bytes) {
-    return change("mxq_tensor_set_part_list", tensor, [&](auto& t) {
+    return change(tensor, [&](auto& t) {
         require_part_of(t, part, "call mxq_tensor_set_data_list");
         require_list(t, count, "mxq_tensor_set_part");
-        Part& target = t.part(part);
-        target.declared = target.is_const = target.listed = true;
-        target.codes = buffer_of(codes, code_bytes, "codes");
-        target.scales = buffer_of(scales, scale_bytes, "scales");
+        const Buffer list = buffer_of(codes, code_bytes, "codes");
+        t.part(part).declare(list, buffer_of(scales, scale_bytes, "scales"), true, true);
         require_strides(t);
     });
 }
 
 mxq_status mxq_tensor_get_part_list(const mxq_tensor* tensor, int32_t part, int64_t* count, const void* const** codes,
                                     uint64_t* code_bytes, const void* const** scales, uint64_t* scale_bytes) {
-    return with("mxq_tensor_get_part_list", tensor, [&](auto& t) {
+    return with(tensor, [&](auto& t) {
         require_part_of(t, part, "call mxq_tensor_get_data_list");
         const Part& given = t.part(part);
         const Part of_list = given.listed ? given : Part{};
@@ -91,17 +89,15 @@ mxq_status mxq_tensor_get_part_list(const mxq_tensor* tensor, int32_t part, int6
 }
 
 mxq_status mxq_tensor_set_data_list(mxq_tensor* tensor, int64_t count, const void* const* data, uint64_t bytes) {
-    return with("mxq_tensor_set_data_list", tensor, [&](auto& t) {
+    return with(tensor, [&](auto& t) {
         refuse_quantized(t, "single data buffer", "call mxq_tensor_set_part_list");
         require_list(t, count, "mxq_tensor_set_data");
-        Part& target = t.rowwise;
-        target.codes = buffer_of(data, bytes, "data");
-        target.declared = target.is_const = target.listed = true;
+        t.rowwise.declare(buffer_of(data, bytes, "data"), {}, true, true);
     });
 }
 
 mxq_status mxq_tensor_get_data_list(const mxq_tensor* tensor, int64_t* count, const void* const** data, uint64_t* bytes) {
-    return with("mxq_tensor_get_data_list", tensor, [&](auto& t) {
+    return with(tensor, [&](auto& t) {
         refuse_quantized(t, "single data buffer", "call mxq_tensor_get_part_list");
         const bool listed = t.rowwise.listed;
         put(count, listed ? t.experts : 0);

@@ -16,16 +16,29 @@ inline Buffer buffer_of(const void* pointer, uint64_t bytes, const char* name) {
     return {const_cast<void*>(pointer), bytes};
 }
 
-// Takes numbers of a plain format, or none.
-inline void take_numbers(int32_t format, const void* numbers, uint64_t bytes, const char* name, int32_t& format_to,
-                         Buffer& to) {
+// Returns numbers of a plain format, or none.
+inline Numbers numbers_of(int32_t format, const void* numbers, uint64_t bytes, const char* name) {
     const Format* known = find_format(format);
     const bool clears = format == 0 && !numbers;
     if (!clears && (!known || known->quantized()))
         fail(MXQ_STATUS_INVALID_ARGUMENT,
              "format is %d, expected MXQ_FORMAT_F32 (1), F16 (2) or BF16 (3), or 0 with NULL for no %s", format, name);
-    to = buffer_of(numbers, bytes, name);
-    format_to = format;
+    return {format, buffer_of(numbers, bytes, name)};
+}
+
+// Refuses memory that is too small, or not aligned; a message names the function that tells the size.
+inline void require_block(const void* memory, uint64_t bytes, uint64_t need, const char* query) {
+    if (bytes < need)
+        fail(MXQ_STATUS_BUFFER_TOO_SMALL, "memory holds %llu bytes, expected at least %llu; ask %s",
+             (unsigned long long)bytes, (unsigned long long)need, query);
+    if (reinterpret_cast<uintptr_t>(memory) % kMemoryAlignment != 0)
+        fail(MXQ_STATUS_MISALIGNED, "memory is at %p, expected a multiple of %llu bytes; move it", memory,
+             (unsigned long long)kMemoryAlignment);
+}
+
+inline void require_type(int32_t type, const char* name) {
+    if (type != MXQ_TYPE_INT32 && type != MXQ_TYPE_INT64)
+        fail(MXQ_STATUS_INVALID_ARGUMENT, "%s is %d, expected MXQ_TYPE_INT32 (1) or MXQ_TYPE_INT64 (2)", name, type);
 }
 
 inline void require_finite(float value, const char* name) {

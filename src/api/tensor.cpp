@@ -114,21 +114,18 @@ void require_chosen(const mxq_tensor& tensor) {
 
 void set_data(mxq_tensor& tensor, const Buffer& data, bool is_const) {
     refuse_quantized(tensor, "single data buffer", "use mxq_tensor_set_part");
-    Part& target = tensor.rowwise;
-    target.declared = true;
-    target.is_const = is_const;
-    target.listed = false;
-    target.codes = data;
+    tensor.rowwise.declare(data, {}, is_const, false);
 }
 
 void set_part(mxq_tensor& tensor, int32_t part, const Buffer& codes, const Buffer& scales, bool is_const) {
     require_part_of(tensor, part, "use mxq_tensor_set_data");
-    Part& target = tensor.part(part);
-    target.declared = true;
-    target.is_const = is_const;
-    target.listed = false;
-    target.codes = codes;
-    target.scales = scales;
+    tensor.part(part).declare(codes, scales, is_const, false);
+}
+
+void require_2d(const mxq_tensor& tensor) {
+    if (tensor.is_3d)
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "tensor has 3 dimensions, expected 2: groups divide the rows of one matrix; call mxq_tensor_create_2d");
 }
 
 // Requires exactly the bytes that the ends have: a type that is not theirs has another size.
@@ -143,17 +140,17 @@ void require_ends_bytes(const Groups& groups, uint64_t bytes) {
 }  // namespace
 
 mxq_status mxq_tensor_create_2d(int32_t format, int64_t rows, int64_t cols, mxq_tensor** out) {
-    return guard_create("mxq_tensor_create_2d", out, [&] { return create_tensor(format, false, 1, rows, cols); });
+    return guard_create(out, [&] { return create_tensor(format, false, 1, rows, cols); });
 }
 
 mxq_status mxq_tensor_create_3d(int32_t format, int64_t experts, int64_t rows, int64_t cols, mxq_tensor** out) {
-    return guard_create("mxq_tensor_create_3d", out, [&] { return create_tensor(format, true, experts, rows, cols); });
+    return guard_create(out, [&] { return create_tensor(format, true, experts, rows, cols); });
 }
 
-void mxq_tensor_destroy(mxq_tensor* tensor) { destroy("mxq_tensor_destroy", tensor, "tensor"); }
+void mxq_tensor_destroy(mxq_tensor* tensor) { destroy(tensor); }
 
 mxq_status mxq_tensor_set_scaling(mxq_tensor* tensor, int32_t scaling) {
-    return change("mxq_tensor_set_scaling", tensor, [&](auto& t) {
+    return change(tensor, [&](auto& t) {
         require_scaled(t, "scales");
         if (!t.format->takes(scaling))
             fail(MXQ_STATUS_INVALID_ARGUMENT, "scaling is %d, expected one of%s for %s", scaling,
@@ -165,7 +162,7 @@ mxq_status mxq_tensor_set_scaling(mxq_tensor* tensor, int32_t scaling) {
 }
 
 mxq_status mxq_tensor_set_swizzled(mxq_tensor* tensor, int32_t swizzled) {
-    return change("mxq_tensor_set_swizzled", tensor, [&](auto& t) {
+    return change(tensor, [&](auto& t) {
         require_scaled(t, "scales");
         if (swizzled != 0 && swizzled != 1)
             fail(MXQ_STATUS_INVALID_ARGUMENT, "swizzled is %d, expected 0 (compact) or 1 (swizzled)", swizzled);
@@ -175,7 +172,7 @@ mxq_status mxq_tensor_set_swizzled(mxq_tensor* tensor, int32_t swizzled) {
 }
 
 mxq_status mxq_tensor_set_row_stride(mxq_tensor* tensor, int64_t elements) {
-    return with("mxq_tensor_set_row_stride", tensor, [&](auto& t) {
+    return with(tensor, [&](auto& t) {
         refuse_quantized(t, "row stride", "call mxq_tensor_set_strides, which takes bytes");
         if (elements < t.cols || elements > kMaxElements)
             fail(MXQ_STATUS_INVALID_ARGUMENT, "elements is %lld, expected %lld (cols) to 2^48", (long long)elements,
@@ -185,30 +182,29 @@ mxq_status mxq_tensor_set_row_stride(mxq_tensor* tensor, int64_t elements) {
 }
 
 mxq_status mxq_tensor_set_data(mxq_tensor* tensor, void* data, uint64_t bytes) {
-    return with("mxq_tensor_set_data", tensor, [&](auto& t) { set_data(t, buffer_of(data, bytes, "data"), false); });
+    return with(tensor, [&](auto& t) { set_data(t, buffer_of(data, bytes, "data"), false); });
 }
 
 mxq_status mxq_tensor_set_const_data(mxq_tensor* tensor, const void* data, uint64_t bytes) {
-    return with("mxq_tensor_set_const_data", tensor,
-                [&](auto& t) { set_data(t, buffer_of(data, bytes, "data"), data != nullptr); });
+    return with(tensor, [&](auto& t) { set_data(t, buffer_of(data, bytes, "data"), data != nullptr); });
 }
 
 mxq_status mxq_tensor_set_part(mxq_tensor* tensor, int32_t part, void* codes, uint64_t code_bytes, void* scales,
                                uint64_t scale_bytes) {
-    return with("mxq_tensor_set_part", tensor, [&](auto& t) {
+    return with(tensor, [&](auto& t) {
         set_part(t, part, buffer_of(codes, code_bytes, "codes"), buffer_of(scales, scale_bytes, "scales"), false);
     });
 }
 
 mxq_status mxq_tensor_set_const_part(mxq_tensor* tensor, int32_t part, const void* codes, uint64_t code_bytes,
                                      const void* scales, uint64_t scale_bytes) {
-    return with("mxq_tensor_set_const_part", tensor, [&](auto& t) {
+    return with(tensor, [&](auto& t) {
         set_part(t, part, buffer_of(codes, code_bytes, "codes"), buffer_of(scales, scale_bytes, "scales"), codes || scales);
     });
 }
 
 mxq_status mxq_tensor_clear_part(mxq_tensor* tensor, int32_t part) {
-    return with("mxq_tensor_clear_part", tensor, [&](auto& t) {
+    return with(tensor, [&](auto& t) {
         require_scaled(t, "parts");
         require_part(part);
         t.part(part) = {};
@@ -216,18 +212,14 @@ mxq_status mxq_tensor_clear_part(mxq_tensor* tensor, int32_t part) {
 }
 
 mxq_status mxq_tensor_set_groups(mxq_tensor* tensor, const void* ends, uint64_t bytes, int32_t ends_type, int32_t count) {
-    return change("mxq_tensor_set_groups", tensor, [&](auto& t) {
+    return change(tensor, [&](auto& t) {
         if (count == 0 && !ends) {
             t.groups = {.cover_rows = t.groups.cover_rows};
             t.host_ends = nullptr;
             return;
         }
-        if (t.is_3d)
-            fail(MXQ_STATUS_INVALID_ARGUMENT,
-                 "tensor has 3 dimensions, expected 2: groups divide the rows of one matrix; call mxq_tensor_create_2d");
-        if (ends_type != MXQ_TYPE_INT32 && ends_type != MXQ_TYPE_INT64)
-            fail(MXQ_STATUS_INVALID_ARGUMENT, "ends_type is %d, expected MXQ_TYPE_INT32 (1) or MXQ_TYPE_INT64 (2)",
-                 ends_type);
+        require_2d(t);
+        require_type(ends_type, "ends_type");
         if (count < 0 || count > MXQ_MAX_GROUPS)
             fail(MXQ_STATUS_INVALID_ARGUMENT, "count is %d, expected 0 to %d groups", count, MXQ_MAX_GROUPS);
         const Groups groups{ends, ends_type, count, true, t.groups.cover_rows};
@@ -239,17 +231,15 @@ mxq_status mxq_tensor_set_groups(mxq_tensor* tensor, const void* ends, uint64_t 
 }
 
 mxq_status mxq_tensor_set_groups_cover_rows(mxq_tensor* tensor, int32_t cover) {
-    return with("mxq_tensor_set_groups_cover_rows", tensor, [&](auto& t) {
+    return with(tensor, [&](auto& t) {
         require_flag(cover, "cover");
-        if (cover == 1 && t.is_3d)
-            fail(MXQ_STATUS_INVALID_ARGUMENT,
-                 "tensor has 3 dimensions, expected 2: groups divide the rows of one matrix; call mxq_tensor_create_2d");
+        if (cover == 1) require_2d(t);
         t.groups.cover_rows = cover == 1;
     });
 }
 
 mxq_status mxq_tensor_set_host_ends(mxq_tensor* tensor, const void* ends, uint64_t bytes) {
-    return with("mxq_tensor_set_host_ends", tensor, [&](auto& t) {
+    return with(tensor, [&](auto& t) {
         if (ends && !t.groups.set)
             fail(MXQ_STATUS_INVALID_ARGUMENT,
                  "tensor has no groups, expected some, whose type and count the ends on the host have; call "
@@ -261,7 +251,7 @@ mxq_status mxq_tensor_set_host_ends(mxq_tensor* tensor, const void* ends, uint64
 }
 
 mxq_status mxq_tensor_set_group_alignment(mxq_tensor* tensor, int32_t rowwise, int32_t columnwise) {
-    return change("mxq_tensor_set_group_alignment", tensor, [&](auto& t) {
+    return change(tensor, [&](auto& t) {
         const auto known = [](int32_t a) { return a >= 1 && a <= 128 && (a & (a - 1)) == 0; };
         if (!known(rowwise))
             fail(MXQ_STATUS_INVALID_ARGUMENT, "rowwise is %d, expected a power of two from 1 to 128", rowwise);
@@ -276,7 +266,7 @@ mxq_status mxq_tensor_set_group_alignment(mxq_tensor* tensor, int32_t rowwise, i
 
 mxq_status mxq_tensor_set_padded_groups(mxq_tensor* tensor, int32_t part, void* starts, uint64_t start_bytes, void* ends,
                                         uint64_t end_bytes) {
-    return change("mxq_tensor_set_padded_groups", tensor, [&](auto& t) {
+    return change(tensor, [&](auto& t) {
         require_part(part);
         if (part == MXQ_PART_COLUMNWISE && !t.format->quantized())
             fail(MXQ_STATUS_INVALID_ARGUMENT,
@@ -288,7 +278,7 @@ mxq_status mxq_tensor_set_padded_groups(mxq_tensor* tensor, int32_t part, void* 
 }
 
 mxq_status mxq_tensor_set_amax(mxq_tensor* tensor, int32_t part, float* amax, uint64_t bytes) {
-    return change("mxq_tensor_set_amax", tensor, [&](auto& t) {
+    return change(tensor, [&](auto& t) {
         require_part(part);
         if (!t.format->is_nvfp4() && !t.format->is_fp8())
             fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, expected nvfp4 or fp8, the formats with an amax",
@@ -299,7 +289,7 @@ mxq_status mxq_tensor_set_amax(mxq_tensor* tensor, int32_t part, float* amax, ui
 }
 
 mxq_status mxq_tensor_set_decode_scale(mxq_tensor* tensor, int32_t part, const float* scale, uint64_t bytes) {
-    return change("mxq_tensor_set_decode_scale", tensor, [&](auto& t) {
+    return change(tensor, [&](auto& t) {
         require_nvfp4(t, "a decode scale");
         require_part(part);
         t.part(part).decode_scale = buffer_of(scale, bytes, "scale");
@@ -308,7 +298,7 @@ mxq_status mxq_tensor_set_decode_scale(mxq_tensor* tensor, int32_t part, const f
 }
 
 mxq_status mxq_tensor_set_scale_max(mxq_tensor* tensor, int32_t scale_max) {
-    return with("mxq_tensor_set_scale_max", tensor, [&](auto& t) {
+    return with(tensor, [&](auto& t) {
         require_nvfp4(t, "a largest block scale");
         if (scale_max != 448 && scale_max != 256)
             fail(MXQ_STATUS_INVALID_ARGUMENT, "scale_max is %d, expected 448 or 256", scale_max);
@@ -317,7 +307,7 @@ mxq_status mxq_tensor_set_scale_max(mxq_tensor* tensor, int32_t scale_max) {
 }
 
 mxq_status mxq_tensor_set_hadamard(mxq_tensor* tensor, int32_t part, int32_t transformed, int32_t mask) {
-    return change("mxq_tensor_set_hadamard", tensor, [&](auto& t) {
+    return change(tensor, [&](auto& t) {
         if (t.format->element != Element::E2M1)
             fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, expected nvfp4 or mxfp4, the formats with a Hadamard transform",
                  t.format->name);
@@ -336,7 +326,7 @@ mxq_status mxq_tensor_set_hadamard(mxq_tensor* tensor, int32_t part, int32_t tra
 }
 
 mxq_status mxq_tensor_set_quantization_scale(mxq_tensor* tensor, const float* scale, uint64_t bytes) {
-    return change("mxq_tensor_set_quantization_scale", tensor, [&](auto& t) {
+    return change(tensor, [&](auto& t) {
         if (!t.format->is_fp8())
             fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, expected fp8, the formats with a quantization scale",
                  t.format->name);
@@ -346,7 +336,7 @@ mxq_status mxq_tensor_set_quantization_scale(mxq_tensor* tensor, const float* sc
 }
 
 mxq_status mxq_tensor_set_scope(mxq_tensor* tensor, int32_t scope) {
-    return change("mxq_tensor_set_scope", tensor, [&](auto& t) {
+    return change(tensor, [&](auto& t) {
         if (!t.format->is_nvfp4() && !t.format->is_fp8())
             fail(MXQ_STATUS_INVALID_ARGUMENT, "tensor is %s, expected nvfp4 or fp8, which share something above blocks",
                  t.format->name);

@@ -1,13 +1,12 @@
 // How much memory a tensor takes, and all of it in one block.
 #include "api/guard.h"
+#include "api/take.h"
 #include "core/tensor.h"
 #include "core/views.h"
 
 using namespace mxq;
 
 namespace {
-
-constexpr uint64_t kAlignment = 256;
 
 bool has_amax(const mxq_tensor& tensor) { return tensor.format->is_nvfp4() || tensor.format->is_fp8(); }
 
@@ -52,12 +51,10 @@ void for_each_part(const mxq_tensor& tensor, int32_t parts, const Visit& visit) 
         if (parts & part) visit(part, block_bytes(tensor, part));
 }
 
-uint64_t aligned(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-
 uint64_t total_bytes(const mxq_tensor& tensor, int32_t parts) {
     uint64_t total = 0;
     for_each_part(tensor, parts, [&](int32_t, const PartBytes& bytes) {
-        total += aligned(bytes.codes) + aligned(bytes.scales) + aligned(bytes.amax);
+        total += aligned_bytes(bytes.codes) + aligned_bytes(bytes.scales) + aligned_bytes(bytes.amax);
     });
     return total;
 }
@@ -68,22 +65,10 @@ void require_parts(int32_t parts) {
              "parts is %d, expected MXQ_PART_ROWWISE (1), MXQ_PART_COLUMNWISE (2) or MXQ_PART_BOTH (3)", parts);
 }
 
-void require_block(const void* memory, uint64_t bytes, uint64_t need) {
-    if (!memory && need > 0)
-        fail(MXQ_STATUS_MISSING_BUFFER, "memory is NULL, expected %llu bytes; ask mxq_tensor_total_bytes",
-             (unsigned long long)need);
-    if (bytes < need)
-        fail(MXQ_STATUS_BUFFER_TOO_SMALL, "memory holds %llu bytes, expected at least %llu; ask mxq_tensor_total_bytes",
-             (unsigned long long)bytes, (unsigned long long)need);
-    if (reinterpret_cast<uintptr_t>(memory) % kAlignment != 0)
-        fail(MXQ_STATUS_MISALIGNED, "memory is at %p, expected a multiple of %llu bytes; move it", memory,
-             (unsigned long long)kAlignment);
-}
-
 }  // namespace
 
 mxq_status mxq_tensor_required_bytes(const mxq_tensor* tensor, int32_t part, uint64_t* code_bytes, uint64_t* scale_bytes) {
-    return with("mxq_tensor_required_bytes", tensor, [&](auto& t) {
+    return with(tensor, [&](auto& t) {
         require_part(part);
         const PartBytes bytes = required_bytes(t, part);
         if (code_bytes) *code_bytes = bytes.codes;
@@ -92,7 +77,7 @@ mxq_status mxq_tensor_required_bytes(const mxq_tensor* tensor, int32_t part, uin
 }
 
 mxq_status mxq_tensor_required_amax_bytes(const mxq_tensor* tensor, int32_t part, uint64_t* bytes) {
-    return with("mxq_tensor_required_amax_bytes", tensor, [&](auto& t) {
+    return with(tensor, [&](auto& t) {
         require_part(part);
         require_output(bytes, "bytes");
         *bytes = has_amax(t) ? required_bytes(t, part).amax : 0;
@@ -100,7 +85,7 @@ mxq_status mxq_tensor_required_amax_bytes(const mxq_tensor* tensor, int32_t part
 }
 
 mxq_status mxq_tensor_total_bytes(const mxq_tensor* tensor, int32_t parts, uint64_t* bytes) {
-    return with("mxq_tensor_total_bytes", tensor, [&](auto& t) {
+    return with(tensor, [&](auto& t) {
         require_parts(parts);
         require_output(bytes, "bytes");
         *bytes = total_bytes(t, parts);
@@ -108,21 +93,23 @@ mxq_status mxq_tensor_total_bytes(const mxq_tensor* tensor, int32_t parts, uint6
 }
 
 mxq_status mxq_tensor_set_memory(mxq_tensor* tensor, int32_t parts, void* memory, uint64_t bytes) {
-    return with("mxq_tensor_set_memory", tensor, [&](auto& t) {
+    return with(tensor, [&](auto& t) {
         require_parts(parts);
-        require_block(memory, bytes, total_bytes(t, parts));
+        const uint64_t need = total_bytes(t, parts);
+        if (!memory && need > 0)
+            fail(MXQ_STATUS_MISSING_BUFFER, "memory is NULL, expected %llu bytes; ask mxq_tensor_total_bytes",
+                 (unsigned long long)need);
+        require_block(memory, bytes, need, "mxq_tensor_total_bytes");
         auto* next = static_cast<uint8_t*>(memory);
         const auto take = [&](uint64_t size) {
             const Buffer buffer{size == 0 ? nullptr : next, size};
-            next += aligned(size);
+            next += aligned_bytes(size);
             return buffer;
         };
         for_each_part(t, parts, [&](int32_t part, const PartBytes& of_part) {
             Part& target = t.part(part);
-            target.declared = true;
-            target.is_const = target.listed = false;
-            target.codes = take(of_part.codes);
-            target.scales = take(of_part.scales);
+            const Buffer codes = take(of_part.codes);
+            target.declare(codes, take(of_part.scales), false, false);
             if (t.format->is_nvfp4()) target.amax = take(of_part.amax);
         });
     });

@@ -31,18 +31,18 @@ std::string text_of_rows(const Buffers::Rows& rows) {
 
 }  // namespace
 
-void Buffers::add(const BufferName& name, const void* pointer, uint64_t have, uint64_t need, uint64_t alignment,
-                  Access access, const char* setter, const Rows& rows) {
+void Buffers::add(const BufferName& name, const Buffer& buffer, uint64_t need, uint64_t alignment, Access access,
+                  const char* setter, const Rows& rows) {
     if (need == 0) return;
-    if (!pointer) {
+    if (!buffer.pointer) {
         if (check_ == Check::Query) return;
         fail(MXQ_STATUS_MISSING_BUFFER, "%s is NULL, expected %llu bytes; set it with %s", name.text().c_str(),
              (unsigned long long)need, setter);
     }
-    if (have < need)
+    if (buffer.bytes < need)
         fail(MXQ_STATUS_BUFFER_TOO_SMALL, "%s holds %llu bytes, expected at least %llu%s; %s", name.text().c_str(),
-             (unsigned long long)have, (unsigned long long)need, text_of_rows(rows).c_str(), size_hint(name.buffer));
-    keep(range_of(name, pointer, need, alignment, access, rows));
+             (unsigned long long)buffer.bytes, (unsigned long long)need, text_of_rows(rows).c_str(), size_hint(name.buffer));
+    keep(range_of(name, buffer.pointer, need, alignment, access, rows));
 }
 
 Buffers::Range Buffers::range_of(const BufferName& name, const void* pointer, uint64_t need, uint64_t alignment, Access access,
@@ -59,19 +59,18 @@ Buffers::Range Buffers::range_of(const BufferName& name, const void* pointer, ui
     return {name, begin, begin + need, access, rows};
 }
 
-void Buffers::add_list(const BufferName& name, const void* array, int64_t count, uint64_t have, uint64_t need,
-                       uint64_t alignment, const char* setter, const Rows& rows) {
+void Buffers::add_list(const BufferName& name, const Buffer& array, int64_t count, uint64_t need, uint64_t alignment,
+                       const char* setter, const Rows& rows) {
     if (need == 0 || count == 0) return;
     BufferName of_array = name;
     of_array.is_array = true;
-    const uint64_t array_bytes = uint64_t(count) * sizeof(void*);
-    add(of_array, array, array_bytes, array_bytes, sizeof(void*), Access::Read, setter);
-    if (array && have < need)
+    add_read(of_array, array.pointer, uint64_t(count) * sizeof(void*), sizeof(void*), setter);
+    if (array.pointer && array.bytes < need)
         fail(MXQ_STATUS_BUFFER_TOO_SMALL, "%s holds %llu bytes at each address, expected at least %llu%s; %s",
-             name.text().c_str(), (unsigned long long)have, (unsigned long long)need, text_of_rows(rows).c_str(),
+             name.text().c_str(), (unsigned long long)array.bytes, (unsigned long long)need, text_of_rows(rows).c_str(),
              size_hint(name.buffer));
-    if (!array || !can_read()) return;
-    List list{name, static_cast<const void* const*>(array), count, need, rows};
+    if (!array.pointer || !can_read()) return;
+    List list{name, static_cast<const void* const*>(array.pointer), count, need, rows};
     for (int64_t i = 0; i < count; i++) {
         if (!list.addresses[i])
             fail(MXQ_STATUS_MISSING_BUFFER, "%s is NULL, expected the address of %llu bytes; write it to the array that %s got",

@@ -40,12 +40,17 @@ public:
 
     // Checks one buffer and remembers it for check_overlaps. Messages tell the caller to set it with the API function
     // `setter`. A query accepts NULL.
-    void add(const BufferName& name, const void* pointer, uint64_t have, uint64_t need, uint64_t alignment, Access access,
+    void add(const BufferName& name, const Buffer& buffer, uint64_t need, uint64_t alignment, Access access,
              const char* setter, const Rows& rows = {});
+
+    // Does so for what is read and came without an extent: it has the bytes that it needs.
+    void add_read(const BufferName& name, const void* pointer, uint64_t bytes, uint64_t alignment, const char* setter) {
+        add(name, {const_cast<void*>(pointer), bytes}, bytes, alignment, Access::Read, setter);
+    }
 
     // Checks an array of `count` addresses, each of a buffer that is read, as add checks one. On a CUDA context the host
     // reads no address.
-    void add_list(const BufferName& name, const void* array, int64_t count, uint64_t have, uint64_t need, uint64_t alignment,
+    void add_list(const BufferName& name, const Buffer& array, int64_t count, uint64_t need, uint64_t alignment,
                   const char* setter, const Rows& rows);
 
     // Throws where a buffer that is written shares a byte with any other buffer. Gaps between rows belong to no buffer,

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "core/context_type.h"
 #include "core/handle.h"
 #include "mxq/mxq.h"
 
@@ -30,7 +31,3 @@ struct mxq_context_s : mxq::Handle<mxq::Kind::Context> {
     bool is_cpu() const { return device_type == MXQ_DEVICE_CPU; }
     bool is_cuda() const { return device_type == MXQ_DEVICE_CUDA; }
 };
-
-namespace mxq {
-using Context = mxq_context_s;
-}

@@ -47,10 +47,9 @@ void require_shapes(const Layer& layer) {
     require_weights(layer.down, "down", experts, width, layer.gate_up.rows / times);
 }
 
-mxq_gemm_options_s product_options(const BiasOption& bias, const mxq_expert_layer_options_s& layer) {
+mxq_gemm_options_s product_options(const Numbers& bias, const mxq_expert_layer_options_s& layer) {
     mxq_gemm_options_s options;
-    options.bias_format = bias.format;
-    options.bias = bias.values;
+    options.bias = bias;
     options.exact_products = layer.exact_products;
     options.row_invariant = layer.row_invariant;
     return options;
@@ -80,10 +79,9 @@ Layer::Layer(const LayerArguments& given)
     activation = options.activate;
     if (quantizes()) activation.quantize = options.quantize;
     weighted = routing;
-    if (options.weights_first && routing.weight_format != 0) {
-        activation.row_weight_format = MXQ_FORMAT_F32;
-        activation.row_weights = arrays.row_weights;
-        weighted.weight_format = 0;
+    if (options.weights_first && routing.weights.format != 0) {
+        activation.row_weights = {MXQ_FORMAT_F32, arrays.row_weights};
+        weighted.weights.format = 0;
     }
     first_bytes_ = std::max(quantizes() ? bytes_of(quantized) : 0, bytes_of(activated));
     second_bytes_ = std::max(bytes_of(hidden), bytes_of(products));

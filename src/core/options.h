@@ -40,8 +40,7 @@ struct mxq_gemm_options_s : mxq::Handle<mxq::Kind::GemmOptions> {
     int32_t transpose_b = MXQ_TRANSPOSE_T;
     bool accumulate = false;
     float alpha = 1, beta = 0;
-    int32_t bias_format = 0;  // 0: none
-    mxq::Buffer bias;
+    mxq::Numbers bias;
     bool exact_products = false;
     int32_t sm_count = 0;  // 0: all
     bool row_invariant = false;
@@ -54,24 +53,11 @@ struct mxq_activate_options_s : mxq::Handle<mxq::Kind::ActivateOptions> {
     bool gate_layout_set = false;
     mxq::ActivationNumbers numbers{1.702f, 7.0f, 1.0f};  // of the clamped form
     bool numbers_set = false;
-    int32_t bias_format = 0;  // 0: none
-    mxq::Buffer bias;
-    int32_t row_weight_format = 0;  // 0: none
-    mxq::Buffer row_weights;
+    mxq::Numbers bias, row_weights;
     mxq::Buffer bias_gradient, row_weight_gradient;  // of backward
     mxq_quantize_options_s quantize;
     std::string implementation;
 };
-
-namespace mxq {
-
-// The bias of a product, (experts, its columns).
-struct BiasOption {
-    int32_t format = 0;  // MXQ_FORMAT_*; 0: none
-    Buffer values;
-};
-
-}  // namespace mxq
 
 struct mxq_expert_layer_options_s : mxq::Handle<mxq::Kind::ExpertLayerOptions> {
     mxq_activate_options_s activate;
@@ -79,7 +65,7 @@ struct mxq_expert_layer_options_s : mxq::Handle<mxq::Kind::ExpertLayerOptions> {
     int32_t row_scaling = MXQ_SCALING_NONE;  // 0: the format's default
     mxq_quantize_options_s quantize;         // of these rows
     int32_t inner_format = MXQ_FORMAT_BF16;  // what numbers between the steps are rounded to
-    mxq::BiasOption gate_up_bias, down_bias;
+    mxq::Numbers gate_up_bias, down_bias;    // (experts, columns of the product)
     bool has_residual = false;
     mxq_tensor_s residual;
     bool weights_first = false;  // the weights of choices multiply the activation

@@ -2,15 +2,7 @@
 
 using namespace mxq;
 
-namespace {
-
-constexpr uint64_t kArrayAlignment = 256;
-
-uint64_t aligned(uint64_t bytes) { return (bytes + kArrayAlignment - 1) / kArrayAlignment * kArrayAlignment; }
-
-}  // namespace
-
-uint64_t mxq_routing_s::required_bytes() const { return aligned(end_bytes()) + 3 * aligned(row_bytes()); }
+uint64_t mxq_routing_s::required_bytes() const { return aligned_bytes(end_bytes()) + 3 * aligned_bytes(row_bytes()); }
 
 RoutingArrays mxq_routing_s::arrays() const {
     if (is_computed) return computed;
@@ -18,7 +10,7 @@ RoutingArrays mxq_routing_s::arrays() const {
     auto* next = static_cast<uint8_t*>(memory.pointer);
     const auto take = [&](uint64_t bytes) {
         const Buffer array{bytes == 0 ? nullptr : next, bytes};
-        next += aligned(bytes);
+        next += aligned_bytes(bytes);
         return array;
     };
     RoutingArrays found;

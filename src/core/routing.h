@@ -19,8 +19,8 @@ struct mxq_routing_s : mxq::Handle<mxq::Kind::Routing> {
     int32_t choices = 0, experts = 0;
     int32_t first = 0, count = 0;  // the experts of this rank; a count of 0: all
     int32_t id_type = 0;           // MXQ_TYPE_*
-    int32_t weight_format = 0;     // MXQ_FORMAT_*; 0: none
-    mxq::Buffer ids, weights, memory, dropped;
+    mxq::Numbers weights;
+    mxq::Buffer ids, memory, dropped;
     bool is_computed = false;  // by another library, which gave the arrays
     mxq::RoutingArrays computed;
 

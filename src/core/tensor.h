@@ -14,6 +14,18 @@ struct Buffer {
     uint64_t bytes = 0;
 };
 
+// What blocks of the caller's memory, and the arrays in them, are aligned to.
+constexpr uint64_t kMemoryAlignment = 256;
+inline uint64_t aligned_bytes(uint64_t bytes) {
+    return (bytes + kMemoryAlignment - 1) / kMemoryAlignment * kMemoryAlignment;
+}
+
+// Numbers of a plain format, such as a bias.
+struct Numbers {
+    int32_t format = 0;  // MXQ_FORMAT_*; 0: none
+    Buffer values;
+};
+
 // Bytes from a K-major row to the next and from an expert to the next, of codes and of the compact matrix of scales. 0: no
 // gaps.
 struct Strides {
@@ -33,6 +45,15 @@ struct Part {
     Buffer starts, ends;  // where padded groups start and end, written by pad_groups and unpad_groups
     bool transformed = false;    // by the random Hadamard transform
     uint16_t hadamard_mask = 0;  // of elements whose sign it flips; 0 where there is none
+
+    // Declares the part to have this memory, or to have experts at such lists of addresses.
+    void declare(const Buffer& of_codes, const Buffer& of_scales, bool constant, bool lists) {
+        declared = true;
+        is_const = constant;
+        listed = lists;
+        codes = of_codes;
+        scales = of_scales;
+    }
 };
 
 struct Groups {

@@ -42,7 +42,7 @@ RoutedProductProblem validate_routed_product(const Context& context, const mxq_g
                                              const RoutedProductTensors& tensors, Check check);
 
 CombineProblem validate_combine(const Context& context, const mxq_quantize_options* options, const mxq_routing* routing,
-                                const mxq_tensor* in, const mxq_tensor* residual, const mxq_tensor* out, Check check);
+                                const mxq_tensor* in, const mxq_tensor* out, const mxq_tensor* residual, Check check);
 
 ActivateProblem validate_activate_backward(const Context& context, const mxq_activate_options* options,
                                            const mxq_tensor* gradient, const mxq_tensor* in, const mxq_tensor* out,
@@ -50,12 +50,11 @@ ActivateProblem validate_activate_backward(const Context& context, const mxq_act
 ActivateProblem validate_activate(const Context& context, const mxq_activate_options* options, const mxq_tensor* in,
                                   const mxq_tensor* out, Check check);
 
-// The tensors of combine_backward; `in`, d_in and d_weights may be NULL.
-struct CombineGradients {
-    const mxq_tensor *d_out, *in, *d_in, *d_weights;
-};
+// `in`, d_in and d_weights may be NULL.
 CombineBackwardProblem validate_combine_backward(const Context& context, const mxq_quantize_options* options,
-                                                 const mxq_routing* routing, const CombineGradients& tensors, Check check);
+                                                 const mxq_routing* routing, const mxq_tensor* d_out_tensor,
+                                                 const mxq_tensor* in, const mxq_tensor* d_in,
+                                                 const mxq_tensor* d_weights_tensor, Check check);
 
 // Requires a context, and no stream on a CPU context.
 void validate_call(const mxq_context* context, const void* stream);

@@ -35,24 +35,6 @@ void require_unpadded(const mxq_tensor& t, const char* name) {
              name, t.rowwise_alignment);
 }
 
-// Adds numbers of the options, `count` of them, to the buffers of the call.
-void add_numbers(int32_t format, const Buffer& buffer, int64_t count, const char* name, const char* setter, Access access,
-                 Buffers& buffers) {
-    const Format& found = *find_format(format);
-    const uint64_t element = uint64_t(found.bits / 8), need = uint64_t(count) * element;
-    if (buffer.pointer && buffer.bytes < need)
-        fail(MXQ_STATUS_BUFFER_TOO_SMALL, "options.%s holds %llu bytes, expected at least %llu: %lld numbers of %s; give as many",
-             name, (unsigned long long)buffer.bytes, (unsigned long long)need, (long long)count, found.name);
-    buffers.add({"options", nullptr, name}, buffer.pointer, buffer.bytes, need, element, access, setter);
-}
-
-PlainArray view_of_numbers(int32_t format, const Buffer& buffer, int64_t count, const char* name, const char* setter,
-                           Buffers& buffers) {
-    if (format == 0) return {};
-    add_numbers(format, buffer, count, name, setter, Access::Read, buffers);
-    return {buffer.pointer, format};
-}
-
 void lay_out_gates(int32_t layout, int64_t cols, ActivatedMatrix& matrix) {
     const bool interleaved = layout >= MXQ_GATE_LAYOUT_INTERLEAVED_GATE_UP;
     const bool up_first = layout == MXQ_GATE_LAYOUT_UP_GATE || layout == MXQ_GATE_LAYOUT_INTERLEAVED_UP_GATE;
@@ -71,16 +53,16 @@ ActivatedMatrix activated_view(const mxq_activate_options& options, const mxq_te
     matrix.numbers = options.numbers;
     lay_out_gates(is_gated(matrix.kind) ? options.gate_layout : MXQ_GATE_LAYOUT_GATE_UP, cols, matrix);
     const int64_t biases = groups.set ? groups.count : in.experts;
-    matrix.bias = view_of_numbers(options.bias_format, options.bias, biases * in.cols, "bias", "mxq_activate_options_set_bias",
-                                  buffers);
-    matrix.row_weights = view_of_numbers(options.row_weight_format, options.row_weights, in.experts * in.rows, "row_weights",
-                                         "mxq_activate_options_set_row_weights", buffers);
+    matrix.bias = numbers_view(options.bias, biases, in.cols, "bias", "mxq_activate_options_set_bias", buffers);
+    matrix.row_weights = numbers_view(options.row_weights, in.experts, in.rows, "row_weights",
+                                      "mxq_activate_options_set_row_weights", buffers);
     return matrix;
 }
 
 // Adds where to write gradients to the buffers of the call. NULL: not wanted.
-float* view_of_gradients(const Buffer& buffer, int64_t count, const char* name, const char* setter, Buffers& buffers) {
-    if (buffer.pointer) add_numbers(MXQ_FORMAT_F32, buffer, count, name, setter, Access::Write, buffers);
+float* view_of_gradients(const Buffer& buffer, int64_t rows, int64_t cols, const char* name, const char* setter,
+                         Buffers& buffers) {
+    if (buffer.pointer) numbers_view({MXQ_FORMAT_F32, buffer}, rows, cols, name, setter, buffers, Access::Write);
     return static_cast<float*>(buffer.pointer);
 }
 
@@ -156,9 +138,9 @@ ActivateProblem validate_activate_backward(const Context& context, const mxq_act
     ActivateProblem p{};
     add_output(options, out, "activate_backward to plain numbers", buffers, check, p);
     const int64_t biases = grouped.set() ? grouped.groups.count : in.experts;
-    p.bias_gradient = view_of_gradients(options.bias_gradient, biases * in.cols, "bias_gradient",
+    p.bias_gradient = view_of_gradients(options.bias_gradient, biases, in.cols, "bias_gradient",
                                         "mxq_activate_options_set_bias_gradient", buffers);
-    p.weight_gradient = view_of_gradients(options.row_weight_gradient, in.experts * in.rows, "row_weight_gradient",
+    p.weight_gradient = view_of_gradients(options.row_weight_gradient, in.experts, in.rows, "row_weight_gradient",
                                           "mxq_activate_options_set_row_weight_gradient", buffers);
     p.quantize.source = gradient_source({from, result});
     p.quantize.grouped = grouped;

@@ -151,31 +151,24 @@ void require_hadamard_of_both(const GemmProblem& p) {
 }
 
 Bias bias_view(const mxq_gemm_options& options, const GemmProblem& p, Buffers& buffers) {
-    if (options.bias_format == 0) return {};
+    if (options.bias.format == 0) return {};
     if (p.grouping == Grouping::Contraction)
         fail(MXQ_STATUS_UNSUPPORTED,
              "options has a bias and the groups run along the contraction, expected none there, where D is a gradient; take "
              "it back with mxq_gemm_options_set_bias");
-    const Format& format = *find_format(options.bias_format);
-    const int64_t rows = p.grouping == Grouping::Rows ? p.groups.count : 1, element = format.bits / 8;
-    const uint64_t need = uint64_t(rows * p.n * element);
-    if (options.bias.pointer && options.bias.bytes < need)
-        fail(MXQ_STATUS_BUFFER_TOO_SMALL,
-             "options.bias holds %llu bytes, expected at least %llu: %lld x %lld numbers of %s; give as many",
-             (unsigned long long)options.bias.bytes, (unsigned long long)need, (long long)rows, (long long)p.n, format.name);
-    buffers.add({"options", nullptr, "bias"}, options.bias.pointer, options.bias.bytes, need, uint64_t(element),
-                Access::Read, "mxq_gemm_options_set_bias");
-    return {options.bias.pointer, format.id};
+    const int64_t rows = p.grouping == Grouping::Rows ? p.groups.count : 1;
+    return numbers_view(options.bias, rows, p.n, "bias", "mxq_gemm_options_set_bias", buffers);
 }
 
 // Returns the ends of a's groups in host memory, or NULL where a has none. Their values are checked, since the ends on the
 // device are never read by the host.
 const void* host_ends(const mxq_tensor& a, const Groups& groups, Buffers& buffers) {
     if (!a.host_ends) return nullptr;
-    const uint64_t element = groups.end_bytes(), bytes = element * uint64_t(groups.count);
+    const uint64_t element = groups.end_bytes();
     Groups on_host = groups;
     on_host.ends = a.host_ends;
-    buffers.add({"a", nullptr, "host_ends"}, a.host_ends, bytes, bytes, element, Access::Read, "mxq_tensor_set_host_ends");
+    buffers.add_read({"a", nullptr, "host_ends"}, a.host_ends, element * uint64_t(groups.count), element,
+                     "mxq_tensor_set_host_ends");
     int64_t before = 0;
     for (int64_t g = 0; g < groups.count; g++) {
         const int64_t end = read_end(on_host, g);

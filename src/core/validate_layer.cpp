@@ -11,24 +11,19 @@ namespace {
 
 // Returns the weights of choices and adds them to the buffers of the call.
 ChoiceWeights weights_view(const mxq_routing_s& routing, Buffers& buffers) {
-    if (routing.weight_format == 0) return {};
-    const uint64_t element = routing.weight_format == MXQ_FORMAT_F32 ? 4 : 2;
-    buffers.add({"routing", nullptr, "weights"}, routing.weights.pointer, routing.weights.bytes,
-                uint64_t(routing.rows()) * element, element, Access::Read, "mxq_routing_set_weights");
-    return {routing.weights.pointer, routing.weight_format};
-}
-
-void add_ids(const mxq_routing_s& routing, Buffers& buffers) {
-    const uint64_t element = routing.id_type == MXQ_TYPE_INT64 ? 8 : 4;
-    buffers.add({"routing", nullptr, "ids"}, routing.ids.pointer, routing.ids.bytes, uint64_t(routing.rows()) * element,
-                element, Access::Read, "mxq_routing_set_ids");
+    const auto& [format, values] = routing.weights;
+    if (format == 0) return {};
+    const uint64_t element = format == MXQ_FORMAT_F32 ? 4 : 2;
+    buffers.add({"routing", nullptr, "weights"}, values, uint64_t(routing.rows()) * element, element, Access::Read,
+                "mxq_routing_set_weights");
+    return {values.pointer, format};
 }
 
 // Returns the rows of choices and adds them to the buffers of the call.
 const int32_t* choice_rows_view(const mxq_routing_s& routing, Buffers& buffers) {
     const Buffer rows = routing.arrays().choice_rows;
-    buffers.add({"routing", nullptr, "choice_rows"}, rows.pointer, rows.bytes, routing.row_bytes(), sizeof(int32_t),
-                Access::Read, "mxq_routing_set_memory, and call mxq_route");
+    buffers.add({"routing", nullptr, "choice_rows"}, rows, routing.row_bytes(), sizeof(int32_t), Access::Read,
+                "mxq_routing_set_memory, and call mxq_route");
     return static_cast<const int32_t*>(rows.pointer);
 }
 
@@ -84,13 +79,15 @@ RouteProblem validate_route(const Context& context, const mxq_quantize_options* 
              "routing has arrays that another library computed, expected memory for what mxq_route computes; call "
              "mxq_routing_set_memory");
     Buffers buffers(context, check);
-    add_ids(routing, buffers);
+    const uint64_t id_bytes = routing.id_type == MXQ_TYPE_INT64 ? 8 : 4;
+    buffers.add({"routing", nullptr, "ids"}, routing.ids, uint64_t(routing.rows()) * id_bytes, id_bytes, Access::Read,
+                "mxq_routing_set_ids");
     const ChoiceWeights weights = weights_view(routing, buffers);
-    buffers.add({"routing", nullptr, "memory"}, routing.memory.pointer, routing.memory.bytes, routing.required_bytes(), 256,
-                Access::Write, "mxq_routing_set_memory");
+    buffers.add({"routing", nullptr, "memory"}, routing.memory, routing.required_bytes(), kMemoryAlignment, Access::Write,
+                "mxq_routing_set_memory");
     if (routing.dropped.pointer)
-        buffers.add({"routing", nullptr, "dropped"}, routing.dropped.pointer, routing.dropped.bytes, sizeof(int32_t),
-                    sizeof(int32_t), Access::Write, "mxq_routing_set_dropped");
+        buffers.add({"routing", nullptr, "dropped"}, routing.dropped, sizeof(int32_t), sizeof(int32_t), Access::Write,
+                    "mxq_routing_set_dropped");
     buffers.check_overlaps();
     const RoutingArrays arrays = routing.arrays();
     return {.tokens = routing.tokens,
@@ -124,7 +121,7 @@ RoutedProductProblem validate_routed_product(const Context& context, const mxq_g
 }
 
 CombineProblem validate_combine(const Context& context, const mxq_quantize_options* options, const mxq_routing* given,
-                                const mxq_tensor* in_tensor, const mxq_tensor* residual_tensor, const mxq_tensor* out_tensor,
+                                const mxq_tensor* in_tensor, const mxq_tensor* out_tensor, const mxq_tensor* residual_tensor,
                                 Check check) {
     const mxq_routing_s& routing = require_routing(given);
     const mxq_tensor &in = require(in_tensor, "in"), &out = require(out_tensor, "out");
@@ -159,9 +156,11 @@ CombineProblem validate_combine(const Context& context, const mxq_quantize_optio
 }
 
 CombineBackwardProblem validate_combine_backward(const Context& context, const mxq_quantize_options* options,
-                                                 const mxq_routing* given, const CombineGradients& tensors, Check check) {
+                                                 const mxq_routing* given, const mxq_tensor* d_out_tensor,
+                                                 const mxq_tensor* in, const mxq_tensor* d_in,
+                                                 const mxq_tensor* d_weights_tensor, Check check) {
     const mxq_routing_s& routing = require_routing(given);
-    const mxq_tensor& d_out = require(tensors.d_out, "d_out");
+    const mxq_tensor& d_out = require(d_out_tensor, "d_out");
     refuse_options(options, "combine_backward");
     require_rows(d_out, "d_out", routing.tokens, "one for each token");
     require_no_groups(d_out, "d_out", "its rows are tokens; clear them");
@@ -172,14 +171,14 @@ CombineBackwardProblem validate_combine_backward(const Context& context, const m
     p.rows = routing.rows();
     p.choice_rows = choice_rows_view(routing, buffers);
     p.d_out = plain_view(d_out, "d_out", buffers, Access::Read);
-    if (tensors.d_in) {
+    if (d_in) {
         p.weights = weights_view(routing, buffers);
-        p.d_in = rows_view(*tensors.d_in, "d_in", routing, d_out, buffers, Access::Write);
+        p.d_in = rows_view(*d_in, "d_in", routing, d_out, buffers, Access::Write);
         p.has_d_in = true;
     }
-    if (tensors.d_weights) {
-        p.in = rows_view(require(tensors.in, "in"), "in", routing, d_out, buffers, Access::Read);
-        const mxq_tensor& d_weights = require(tensors.d_weights, "d_weights");
+    if (d_weights_tensor) {
+        p.in = rows_view(require(in, "in"), "in", routing, d_out, buffers, Access::Read);
+        const mxq_tensor& d_weights = require(d_weights_tensor, "d_weights");
         if (d_weights.is_3d || d_weights.format->id != MXQ_FORMAT_F32 || d_weights.rows != p.tokens ||
             d_weights.cols != p.choices)
             fail(MXQ_STATUS_SHAPE_MISMATCH, "d_weights is %s %s, expected f32 %lld x %d, one for each choice of each token",

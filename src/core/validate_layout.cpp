@@ -37,11 +37,8 @@ void add_starts(const mxq_tensor& out, int32_t part, Buffers& buffers, PadProble
     const uint64_t size = out.groups.end_bytes(), need = size * uint64_t(out.groups.count);
     const char* setter = "mxq_tensor_set_padded_groups";
     if (arrays.starts.pointer)
-        buffers.add({"out", part_name(part), "starts"}, arrays.starts.pointer, arrays.starts.bytes, need, size,
-                    Access::Write, setter);
-    if (arrays.ends.pointer)
-        buffers.add({"out", part_name(part), "ends"}, arrays.ends.pointer, arrays.ends.bytes, need, size, Access::Write,
-                    setter);
+        buffers.add({"out", part_name(part), "starts"}, arrays.starts, need, size, Access::Write, setter);
+    if (arrays.ends.pointer) buffers.add({"out", part_name(part), "ends"}, arrays.ends, need, size, Access::Write, setter);
     padded.starts = arrays.starts.pointer;
     padded.ends = arrays.ends.pointer;
 }

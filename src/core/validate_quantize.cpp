@@ -68,54 +68,6 @@ void require_transforms_declared(const mxq_tensor& out) {
                  part_name(part));
 }
 
-}  // namespace
-
-QuantizeProblem output_problem(const mxq_quantize_options& options, const mxq_tensor& out, Buffers& buffers, Check check) {
-    require_any_written_part(out, "out", check);
-    QuantizeProblem p{};
-    p.format = out.format;
-    p.tile = out.tile();
-    p.square_tiles = p.tile.is_square();
-    p.has_rowwise = uses_part(out, MXQ_PART_ROWWISE, check);
-    p.has_columnwise = uses_part(out, MXQ_PART_COLUMNWISE, check);
-    require_options(options, out);
-    require_transforms_declared(out);
-    if (p.has_rowwise) add_part(out, MXQ_PART_ROWWISE, options, buffers, p);
-    if (p.has_columnwise) add_part(out, MXQ_PART_COLUMNWISE, options, buffers, p);
-    if (out.quantization_scale.pointer) {
-        require_scope(out, "out.quantization_scale", out.quantization_scale);
-        buffers.add({"out", nullptr, "quantization_scale"}, out.quantization_scale.pointer, out.quantization_scale.bytes,
-                    uint64_t(out.scope_count()) * sizeof(float), sizeof(float), Access::Read,
-                    "mxq_tensor_set_quantization_scale");
-        p.quantization_scale = static_cast<const float*>(out.quantization_scale.pointer);
-    }
-    if (options.seed_offset)
-        buffers.add({"options", nullptr, "seed_offset"}, options.seed_offset, 16, 16, 8, Access::Read,
-                    "mxq_quantize_options_set_stochastic_rounding");
-    take_options(options, out, p);
-    return p;
-}
-
-void refuse_making(const mxq_quantize_options& options, const char* verb) {
-    require_alive(&options, "options");
-    const char* set = options.scale_rounding_set                                ? "a scale rounding"
-                      : options.nonfinite_set                                   ? "a non-finite policy"
-                      : options.four_over_six != FourOverSix::None              ? "four-over-six"
-                      : options.seed_offset                                     ? "stochastic rounding"
-                      : options.compute_amax_set && options.compute_amax        ? "a computed amax"
-                      : options.compute_amax_set                                ? "a given amax"
-                      : options.power_of_two                                    ? "power-of-two scales"
-                      : !is_zero(options.epsilon)                               ? "an amax epsilon"
-                                                                                : nullptr;
-    if (set) refuse_foreign(set, verb);
-}
-
-void refuse_source_part(const mxq_quantize_options& options, const char* verb) {
-    if (options.source_part != 0) refuse_foreign("a source part", verb);
-}
-
-namespace {
-
 // Returns the part of in that is read. In a query, a tensor that declares no part has the one that is asked for.
 int32_t source_part(const mxq_quantize_options* options, const mxq_tensor& in, Check check) {
     require_any_part(in, "in", check);
@@ -160,6 +112,49 @@ void require_keepable(const mxq_tensor& in, int32_t part) {
 }
 
 }  // namespace
+QuantizeProblem output_problem(const mxq_quantize_options& options, const mxq_tensor& out, Buffers& buffers, Check check) {
+    require_any_written_part(out, "out", check);
+    QuantizeProblem p{};
+    p.format = out.format;
+    p.tile = out.tile();
+    p.square_tiles = p.tile.is_square();
+    p.has_rowwise = uses_part(out, MXQ_PART_ROWWISE, check);
+    p.has_columnwise = uses_part(out, MXQ_PART_COLUMNWISE, check);
+    require_options(options, out);
+    require_transforms_declared(out);
+    if (p.has_rowwise) add_part(out, MXQ_PART_ROWWISE, options, buffers, p);
+    if (p.has_columnwise) add_part(out, MXQ_PART_COLUMNWISE, options, buffers, p);
+    if (out.quantization_scale.pointer) {
+        require_scope(out, "out.quantization_scale", out.quantization_scale);
+        buffers.add({"out", nullptr, "quantization_scale"}, out.quantization_scale,
+                    uint64_t(out.scope_count()) * sizeof(float), sizeof(float), Access::Read,
+                    "mxq_tensor_set_quantization_scale");
+        p.quantization_scale = static_cast<const float*>(out.quantization_scale.pointer);
+    }
+    if (options.seed_offset)
+        buffers.add_read({"options", nullptr, "seed_offset"}, options.seed_offset, 16, 8,
+                         "mxq_quantize_options_set_stochastic_rounding");
+    take_options(options, out, p);
+    return p;
+}
+
+void refuse_making(const mxq_quantize_options& options, const char* verb) {
+    require_alive(&options, "options");
+    const char* set = options.scale_rounding_set                         ? "a scale rounding"
+                      : options.nonfinite_set                            ? "a non-finite policy"
+                      : options.four_over_six != FourOverSix::None       ? "four-over-six"
+                      : options.seed_offset                              ? "stochastic rounding"
+                      : options.compute_amax_set && options.compute_amax ? "a computed amax"
+                      : options.compute_amax_set                         ? "a given amax"
+                      : options.power_of_two                             ? "power-of-two scales"
+                      : !is_zero(options.epsilon)                        ? "an amax epsilon"
+                                                                         : nullptr;
+    if (set) refuse_foreign(set, verb);
+}
+
+void refuse_source_part(const mxq_quantize_options& options, const char* verb) {
+    if (options.source_part != 0) refuse_foreign("a source part", verb);
+}
 
 void refuse_options(const mxq_quantize_options* options, const char* verb) {
     if (!options) return;

@@ -4,12 +4,6 @@
 #include "core/strides.h"
 
 namespace mxq {
-
-std::string shape_text(const mxq_tensor& t) {
-    const std::string matrix = std::to_string(t.rows) + " x " + std::to_string(t.cols);
-    return t.is_3d ? std::to_string(t.experts) + " x " + matrix : matrix;
-}
-
 namespace {
 
 const char* listed_text(const Part& part) { return part.listed ? " listed" : ""; }
@@ -25,7 +19,110 @@ std::string plain_text(const mxq_tensor& t) {
     return stride + listed_text(t.rowwise);
 }
 
+std::string groups_text(const mxq_tensor& t) {
+    if (t.groups.count == 0) return "none";
+    return format_text("%d with %s ends", t.groups.count, t.groups.type == MXQ_TYPE_INT32 ? "int32" : "int64");
+}
+
+// Compares the ends of b with those of a, which are known to be in memory.
+void require_equal_ends(const mxq_tensor& a, const char* a_name, const mxq_tensor& b, const char* b_name) {
+    for (int64_t g = 0; g < a.groups.count; g++) {
+        const int64_t of_a = read_end(a.groups, g), of_b = read_end(b.groups, g);
+        if (of_a != of_b)
+            fail(MXQ_STATUS_SHAPE_MISMATCH,
+                 "%s has other groups than %s, expected equal ends, and end %lld is %lld and %lld; set the same groups on "
+                 "both",
+                 b_name, a_name, (long long)g, (long long)of_b, (long long)of_a);
+    }
+}
+
+// Refuses a Hadamard transform along a contraction that is no multiple of 16.
+void require_hadamard(const mxq_tensor& t, int32_t part, const char* name) {
+    if (!t.part(part).transformed) return;
+    const int64_t contraction = part == MXQ_PART_ROWWISE ? t.cols : t.groups.set ? t.alignment(part) : t.rows;
+    if (contraction % kNvBlock != 0)
+        fail(MXQ_STATUS_SHAPE_MISMATCH,
+             "%s.%s has a Hadamard transform and a contraction of %lld, expected a multiple of 16; pad it, or call "
+             "mxq_tensor_set_hadamard with 0",
+             name, part_name(part), (long long)contraction);
+}
+
+// Adds a buffer of a part, or those of all experts where they are listed.
+void add_stored(const mxq_tensor& t, const Part& given, const BufferName& name, const Buffer& buffer, uint64_t need,
+                uint64_t alignment, Access access, const char* setter, const Buffers::Rows& rows, Buffers& buffers) {
+    if (given.listed)
+        buffers.add_list(name, buffer, t.experts, need, alignment, setter, rows);
+    else
+        buffers.add(name, buffer, need, alignment, access, setter, rows);
+}
+
+PlainMatrix stored_view(const mxq_tensor& t, const char* name, Buffers& buffers, Access access) {
+    const Part& given = t.rowwise;
+    const Buffer& data = given.codes;
+    if (access == Access::Write && given.is_const)
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "%s has %s may only be read, expected data that this verb may write; set it with mxq_tensor_set_data", name,
+             given.listed ? "a list of experts, which" : "data that");
+    const int64_t bytes = t.data_bytes();
+    if (bytes < 0)
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "%s is %s with row stride %lld, which is 2^63 bytes or more; use a smaller row stride", name,
+             shape_text(t).c_str(), (long long)t.row_stride);
+    const auto element = uint64_t(t.format->bits / 8);
+    const Buffers::Rows rows{uint64_t(t.cols) * element, uint64_t(t.row_stride) * element};
+    add_stored(t, given, {name, nullptr, "data"}, data, uint64_t(bytes), element, access,
+               given.listed ? "mxq_tensor_set_data_list" : "mxq_tensor_set_data", rows, buffers);
+    // Addresses of buffers without bytes were not checked.
+    void* const first = given.listed && bytes == 0 ? nullptr : data.pointer;
+    const int32_t group_unit = t.groups.set ? t.rowwise_alignment : 1;
+    return {first, t.format->id, t.experts, t.rows, t.cols, t.row_stride, group_unit, addresses_of(given)};
+}
+
+// Refuses numbers that are no row of the source, and not -1.
+void require_row_indices(const RowIndices& by, int64_t rows, const char* name) {
+    for (int64_t i = 0; i < rows; i++) {
+        const int64_t index = read_row_index(by, i);
+        if (index < -1 || index >= by.source_rows)
+            fail(MXQ_STATUS_INVALID_ARGUMENT,
+                 "%s.row_indices[%lld] is %lld, expected -1 (a row of zeros) to %lld (the last row of its data)", name,
+                 (long long)i, (long long)index, (long long)by.source_rows - 1);
+    }
+}
+
+void require_writable(const Part& given, int32_t part, const char* name) {
+    if (given.is_const)
+        fail(MXQ_STATUS_INVALID_ARGUMENT,
+             "%s.%s %s, expected codes and scales that this verb may write; set them with mxq_tensor_set_part", name,
+             part_name(part), given.listed ? "is a list of experts, which may only be read" : "may only be read");
+}
+
+void add_part(const mxq_tensor& t, int32_t part, const char* name, const Storage& s, Buffers& buffers, Access access,
+              Touches touches) {
+    const Part& given = t.part(part);
+    const char* setter = given.listed ? "mxq_tensor_set_part_list" : "mxq_tensor_set_part";
+    const auto add = [&](const char* what, const Buffer& buffer, int64_t bytes, int64_t alignment,
+                         const Buffers::Rows& rows) {
+        add_stored(t, given, {name, part_name(part), what}, buffer, uint64_t(bytes), uint64_t(alignment), access, setter,
+                   rows, buffers);
+    };
+    if (touches == Touches::CodesAndScales) add("codes", given.codes, s.code_bytes, 1, rows_of_codes(t, given, s));
+    const char* scales = t.swizzled ? "scales (swizzled)" : "scales (compact)";
+    add(scales, given.scales, s.scale_bytes(), s.scales.bytes, rows_of_scales(t, given, s));
+}
+
+void add_floats(const mxq_tensor& t, int32_t part, const char* name, const char* what, const Buffer& buffer,
+                Buffers& buffers, Access access, const char* setter) {
+    const int64_t count = t.storage(part).amax_count;
+    if (count == 1) require_scope(t, BufferName{name, part_name(part), what}.text(), buffer);
+    buffers.add({name, part_name(part), what}, buffer, uint64_t(count) * sizeof(float), sizeof(float), access, setter);
+}
+
 }  // namespace
+
+std::string shape_text(const mxq_tensor& t) {
+    const std::string matrix = std::to_string(t.rows) + " x " + std::to_string(t.cols);
+    return t.is_3d ? std::to_string(t.experts) + " x " + matrix : matrix;
+}
 
 std::string tensor_text(const mxq_tensor& t) {
     std::string text = std::string(t.format->name) + " " + shape_text(t);
@@ -89,30 +186,9 @@ void require_groups(const mxq_tensor& t, const char* name, Buffers& buffers) {
     if (!t.groups.set)
         fail(MXQ_STATUS_INVALID_ARGUMENT, "%s has no groups, expected some; call mxq_tensor_set_groups", name);
     const uint64_t bytes = t.groups.end_bytes();
-    const uint64_t need = bytes * uint64_t(t.groups.count);
-    buffers.add({name, nullptr, "ends"}, t.groups.ends, need, need, bytes, Access::Read, "mxq_tensor_set_groups");
+    buffers.add_read({name, nullptr, "ends"}, t.groups.ends, bytes * uint64_t(t.groups.count), bytes,
+                     "mxq_tensor_set_groups");
 }
-
-namespace {
-
-std::string groups_text(const mxq_tensor& t) {
-    if (t.groups.count == 0) return "none";
-    return format_text("%d with %s ends", t.groups.count, t.groups.type == MXQ_TYPE_INT32 ? "int32" : "int64");
-}
-
-// Compares the ends of b with those of a, which are known to be in memory.
-void require_equal_ends(const mxq_tensor& a, const char* a_name, const mxq_tensor& b, const char* b_name) {
-    for (int64_t g = 0; g < a.groups.count; g++) {
-        const int64_t of_a = read_end(a.groups, g), of_b = read_end(b.groups, g);
-        if (of_a != of_b)
-            fail(MXQ_STATUS_SHAPE_MISMATCH,
-                 "%s has other groups than %s, expected equal ends, and end %lld is %lld and %lld; set the same groups on "
-                 "both",
-                 b_name, a_name, (long long)g, (long long)of_b, (long long)of_a);
-    }
-}
-
-}  // namespace
 
 void require_same_groups(const mxq_tensor& a, const char* a_name, const mxq_tensor& b, const char* b_name,
                          Buffers& buffers) {
@@ -149,21 +225,6 @@ void require_scale_layout(const mxq_tensor& t, const char* name) {
         fail(MXQ_STATUS_UNSUPPORTED, "%s with %s scales cannot have swizzled ones, expected compact ones; leave mxq_tensor_set_swizzled at 0", name,
              t.tile().name);
 }
-
-namespace {
-
-// Refuses a Hadamard transform along a contraction that is no multiple of 16.
-void require_hadamard(const mxq_tensor& t, int32_t part, const char* name) {
-    if (!t.part(part).transformed) return;
-    const int64_t contraction = part == MXQ_PART_ROWWISE ? t.cols : t.groups.set ? t.alignment(part) : t.rows;
-    if (contraction % kNvBlock != 0)
-        fail(MXQ_STATUS_SHAPE_MISMATCH,
-             "%s.%s has a Hadamard transform and a contraction of %lld, expected a multiple of 16; pad it, or call "
-             "mxq_tensor_set_hadamard with 0",
-             name, part_name(part), (long long)contraction);
-}
-
-}  // namespace
 
 void require_storage(const mxq_tensor& t, int32_t part, const char* name) {
     if (!t.format->quantized()) return;
@@ -202,47 +263,6 @@ void require_any_written_part(const mxq_tensor& t, const char* name, Check check
     require_any_part(t, name, check);
 }
 
-namespace {
-
-PlainMatrix stored_view(const mxq_tensor& t, const char* name, Buffers& buffers, Access access) {
-    const Part& given = t.rowwise;
-    const Buffer& data = given.codes;
-    if (access == Access::Write && given.is_const)
-        fail(MXQ_STATUS_INVALID_ARGUMENT,
-             "%s has %s may only be read, expected data that this verb may write; set it with mxq_tensor_set_data", name,
-             given.listed ? "a list of experts, which" : "data that");
-    const int64_t bytes = t.data_bytes();
-    if (bytes < 0)
-        fail(MXQ_STATUS_INVALID_ARGUMENT,
-             "%s is %s with row stride %lld, which is 2^63 bytes or more; use a smaller row stride", name,
-             shape_text(t).c_str(), (long long)t.row_stride);
-    const auto element = uint64_t(t.format->bits / 8);
-    const Buffers::Rows rows{uint64_t(t.cols) * element, uint64_t(t.row_stride) * element};
-    if (given.listed)
-        buffers.add_list({name, nullptr, "data"}, data.pointer, t.experts, data.bytes, uint64_t(bytes), element,
-                         "mxq_tensor_set_data_list", rows);
-    else
-        buffers.add({name, nullptr, "data"}, data.pointer, data.bytes, uint64_t(bytes), element, access, "mxq_tensor_set_data",
-                    rows);
-    // Addresses of buffers without bytes were not checked.
-    void* const first = given.listed && bytes == 0 ? nullptr : data.pointer;
-    const int32_t group_unit = t.groups.set ? t.rowwise_alignment : 1;
-    return {first, t.format->id, t.experts, t.rows, t.cols, t.row_stride, group_unit, addresses_of(given)};
-}
-
-// Refuses numbers that are no row of the source, and not -1.
-void require_row_indices(const RowIndices& by, int64_t rows, const char* name) {
-    for (int64_t i = 0; i < rows; i++) {
-        const int64_t index = read_row_index(by, i);
-        if (index < -1 || index >= by.source_rows)
-            fail(MXQ_STATUS_INVALID_ARGUMENT,
-                 "%s.row_indices[%lld] is %lld, expected -1 (a row of zeros) to %lld (the last row of its data)", name,
-                 (long long)i, (long long)index, (long long)by.source_rows - 1);
-    }
-}
-
-}  // namespace
-
 PlainMatrix plain_view(const mxq_tensor& t, const char* name, Buffers& buffers, Access access) {
     if (t.row_indices.set)
         fail(MXQ_STATUS_UNSUPPORTED,
@@ -262,8 +282,8 @@ PlainMatrix indexed_view(const mxq_tensor& t, const char* name, Buffers& buffers
              "mxq_tensor_set_group_alignment with 1",
              name, t.rowwise_alignment);
     const uint64_t bytes = uint64_t(t.rows * by.index_bytes());
-    buffers.add({name, nullptr, "row_indices"}, by.indices, bytes, bytes, uint64_t(by.index_bytes()), Access::Read,
-                "mxq_tensor_set_row_indices");
+    buffers.add_read({name, nullptr, "row_indices"}, by.indices, bytes, uint64_t(by.index_bytes()),
+                     "mxq_tensor_set_row_indices");
     if (buffers.can_read()) require_row_indices(by, t.rows, name);
     return stored_view(t, name, buffers, Access::Read);
 }
@@ -279,36 +299,6 @@ void require_hadamard_alike(const mxq_tensor& in, const mxq_tensor& out, int32_t
              part_name(part), hadamard_text(of_in.transformed, of_in.hadamard_mask).c_str(), part_name(part),
              hadamard_text(of_out.transformed, of_out.hadamard_mask).c_str());
 }
-
-namespace {
-
-void require_writable(const Part& given, int32_t part, const char* name) {
-    if (given.is_const)
-        fail(MXQ_STATUS_INVALID_ARGUMENT,
-             "%s.%s %s, expected codes and scales that this verb may write; set them with mxq_tensor_set_part", name,
-             part_name(part), given.listed ? "is a list of experts, which may only be read" : "may only be read");
-}
-
-void add_part(const mxq_tensor& t, int32_t part, const char* name, const Storage& s, Buffers& buffers, Access access,
-              Touches touches) {
-    const Part& given = t.part(part);
-    const char* setter = given.listed ? "mxq_tensor_set_part_list" : "mxq_tensor_set_part";
-    const auto add = [&](const char* what, const Buffer& buffer, int64_t bytes, int64_t alignment,
-                         const Buffers::Rows& rows) {
-        const BufferName buffer_name{name, part_name(part), what};
-        if (given.listed)
-            buffers.add_list(buffer_name, buffer.pointer, t.experts, buffer.bytes, uint64_t(bytes), uint64_t(alignment),
-                             setter, rows);
-        else
-            buffers.add(buffer_name, buffer.pointer, buffer.bytes, uint64_t(bytes), uint64_t(alignment), access, setter,
-                        rows);
-    };
-    if (touches == Touches::CodesAndScales) add("codes", given.codes, s.code_bytes, 1, rows_of_codes(t, given, s));
-    const char* scales = t.swizzled ? "scales (swizzled)" : "scales (compact)";
-    add(scales, given.scales, s.scale_bytes(), s.scales.bytes, rows_of_scales(t, given, s));
-}
-
-}  // namespace
 
 QuantizedPart part_view(const mxq_tensor& t, int32_t part, const char* name, Buffers& buffers, Access access,
                         Touches touches) {
@@ -349,6 +339,20 @@ QuantizedPart part_view(const mxq_tensor& t, int32_t part, const char* name, Buf
     return view;
 }
 
+PlainArray numbers_view(const Numbers& given, int64_t rows, int64_t cols, const char* name, const char* setter,
+                        Buffers& buffers, Access access) {
+    const auto& [format, values] = given;
+    if (format == 0) return {};
+    const Format& found = *find_format(format);
+    const uint64_t element = uint64_t(found.bits / 8), need = uint64_t(rows * cols) * element;
+    if (values.pointer && values.bytes < need)
+        fail(MXQ_STATUS_BUFFER_TOO_SMALL,
+             "options.%s holds %llu bytes, expected at least %llu: %lld x %lld numbers of %s; give as many", name,
+             (unsigned long long)values.bytes, (unsigned long long)need, (long long)rows, (long long)cols, found.name);
+    buffers.add({"options", nullptr, name}, values, need, element, access, setter);
+    return {values.pointer, format};
+}
+
 void require_scope(const mxq_tensor& t, const std::string& name, const Buffer& buffer) {
     const int64_t members = t.groups.set ? t.groups.count : t.experts;
     if (t.per_expert || members < 2 || buffer.bytes != uint64_t(members) * sizeof(float)) return;
@@ -357,18 +361,6 @@ void require_scope(const mxq_tensor& t, const std::string& name, const Buffer& b
          "MXQ_SCOPE_EXPERT",
          name.c_str(), (long long)members, t.groups.set ? "group" : "expert");
 }
-
-namespace {
-
-void add_floats(const mxq_tensor& t, int32_t part, const char* name, const char* what, const Buffer& buffer,
-                Buffers& buffers, Access access, const char* setter) {
-    const int64_t count = t.storage(part).amax_count;
-    const uint64_t need = uint64_t(count) * sizeof(float);
-    if (count == 1) require_scope(t, BufferName{name, part_name(part), what}.text(), buffer);
-    buffers.add({name, part_name(part), what}, buffer.pointer, buffer.bytes, need, sizeof(float), access, setter);
-}
-
-}  // namespace
 
 void add_amax(const mxq_tensor& t, int32_t part, const char* name, Buffers& buffers, Access access, const char* setter) {
     if (t.experts == 0 && !t.part(part).amax.pointer) return;  // nothing is relative to it

@@ -93,6 +93,10 @@ enum class Touches { CodesAndScales, Scales };
 QuantizedPart part_view(const mxq_tensor& t, int32_t part, const char* name, Buffers& buffers, Access access,
                         Touches touches = Touches::CodesAndScales);
 
+// Returns numbers of the options, rows x cols of them, and adds them to the buffers of the call. Empty where none are set.
+PlainArray numbers_view(const Numbers& given, int64_t rows, int64_t cols, const char* name, const char* setter,
+                        Buffers& buffers, Access access = Access::Read);
+
 // Adds the part's amax to the buffers of the call. A tensor of 0 experts may leave it out.
 void add_amax(const mxq_tensor& t, int32_t part, const char* name, Buffers& buffers, Access access,
               const char* setter = "mxq_tensor_set_amax");

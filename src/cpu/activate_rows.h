@@ -55,12 +55,13 @@ struct GatesAndUps {
 
     template <class T>
     void load(const ActivatedMatrix& from, const T* line, int64_t matrix, int64_t col, int64_t count) {
-        const int64_t step = from.step, bias_row = matrix * from.in.cols;
-        load_steps(line + from.gate + col * step, step, count, gate);
-        if (from.bias.set()) add_bias(from.bias, bias_row + from.gate + col * step, step, count, gate);
-        if (!is_gated(from.kind)) return;
-        load_steps(line + from.up + col * step, step, count, up);
-        if (from.bias.set()) add_bias(from.bias, bias_row + from.up + col * step, step, count, up);
+        const auto load_one = [&](int64_t first, float* to) {
+            const int64_t at = first + col * from.step;
+            load_steps(line + at, from.step, count, to);
+            if (from.bias.set()) add_bias(from.bias, matrix * from.in.cols + at, from.step, count, to);
+        };
+        load_one(from.gate, gate);
+        if (is_gated(from.kind)) load_one(from.up, up);
     }
 };
 

@@ -8,6 +8,10 @@
 //                    ...                                       ...
 //                    a factor for every 16 codes               a factor for every column, the same for 16 rows
 //
+//     transformed  codes -- decode --> fp32 -- undo --> values, of a row or of 16 codes of each of 128 columns
+//
+// The last 16 codes of a columnwise group may reach into its padding, which every alignment has room for.
+//
 // Decoding goes by sixteens for any codes and scales (cpu/decode.h). MXFP8 goes by way of F16 without rounding, 32 codes at
 // a time, where numerics/mx_via_f16.h serves every scale of the K-major row and no code is special. An element costs its
 // code, its share of a scale and the output in memory traffic, which is the bound.
@@ -15,6 +19,7 @@
 #include "cpu/decode_lines.h"
 #include "cpu/kernels.h"
 #include "cpu/moves.h"
+#include "cpu/quantize_values.h"
 #include "numerics/convert.h"
 #include "numerics/mx_via_f16.h"
 
@@ -235,6 +240,17 @@ bool decode_columns_to_bf16(const uint8_t (*codes)[kTile], int64_t rows, int64_t
 }
 #endif
 
+// ---- Hadamard transform ------------------------------------------------------------------------------------------------
+
+// Undoes the transform of every sixteen neighbours: the same steps as transform_rows, with the signs last.
+void undo_transform(int64_t count, uint32_t mask, float* values) {
+    transform_rows(count, 0, values);
+    uint32_t signs[kSixteen];
+    for (int i = 0; i < kSixteen; i++) signs[i] = (mask >> i & 1) << 31;
+    for (int64_t first = 0; first < count; first += kSixteen)
+        for (int i = 0; i < kSixteen; i++) values[first + i] = bits_float(float_bits(values[first + i]) ^ signs[i]);
+}
+
 // ---- A rectangle -------------------------------------------------------------------------------------------------------
 
 struct DequantizeSteps {
@@ -248,6 +264,7 @@ struct DequantizeSteps {
                             uint8_t (*out)[kTile * sizeof(float)]);
     decltype(&unpack_codes<8>) unpack;
     decltype(&decode_line<E4M3, false, float>) line, columns;
+    decltype(&convert_values<float>) convert;
 };
 
 template <class E, class T>
@@ -263,6 +280,7 @@ DequantizeSteps steps_of(ScaleType scale) {
             scale == ScaleType::E4M3 ? decode_columns_to_bf16<E, true> : decode_columns_to_bf16<E, false>;
 #endif
     steps.unpack = unpack_codes<E::bits>;
+    steps.convert = convert_values<T>;
     const bool has_global = scale == ScaleType::E4M3;
     steps.line = has_global ? decode_line<E, true, T> : decode_line<E, false, T>;
     steps.columns = has_global ? decode_columns<E, true, T> : decode_columns<E, false, T>;
@@ -280,14 +298,19 @@ struct RectangleDequantizer {
     const DequantizeProblem& problem;
     const QuantizedPart& in;
     const DequantizeSteps steps;
+    const LineDecoder decode;
     const bool stream;
 
-    alignas(64) uint8_t tile[kTile][kTileRows] = {}, transposed[kTileRows][kTile] = {};
-    alignas(64) float factors[kTileSixteens][kTile] = {};
+    alignas(64) uint8_t tile[kTile][kTileRows], transposed[kTileRows][kTile];
+    alignas(64) float factors[kTileSixteens][kTile];
     alignas(64) uint8_t out[kSixteen][kTile * sizeof(float)];  // 16 rows of a tile, or one long row
+    // Of a transformed part: one value of each column of a tile, and sixteen of each, or a row.
+    alignas(64) float row_values[kTile] = {}, values[kTile * kSixteen];
 
     RectangleDequantizer(const DequantizeProblem& problem, bool stream)
-        : problem(problem), in(problem.in), steps(steps_of(problem)), stream(stream) {}
+        : problem(problem), in(problem.in), steps(steps_of(problem)), decode(problem.in), stream(stream) {
+        static_assert(kPatchCols <= kTile * kSixteen);
+    }
 
     void store(int64_t matrix, int64_t row, int64_t col, int64_t count, const uint8_t* from) {
         store_line(element_address(problem.out, matrix, row, col), from, count * steps.bytes, stream);
@@ -306,7 +329,17 @@ struct RectangleDequantizer {
     // Returns all of `out` as one row.
     uint8_t* long_row() { return out[0]; }
 
+    // Decodes codes [first, first + count) of a K-major row, and undoes their transform.
+    void undo_line(int64_t matrix, int64_t line, int64_t first, int64_t count, float* to) const {
+        decode(matrix, line, first, count, to);
+        undo_transform(count, in.hadamard_mask, to);
+    }
+
     void read_row(int64_t matrix, int64_t row, int64_t col, int64_t count) {
+        if (in.transformed) {
+            undo_line(matrix, row, col, count, values);
+            return steps.convert(values, count, long_row());
+        }
         float sixteenths[kLineSixteens];
         load_sixteenths(in, matrix, row, col, count, sixteenths);
         const uint8_t* from = codes(matrix, row, col);
@@ -318,8 +351,31 @@ struct RectangleDequantizer {
     }
 
     void columns(const Rectangle& region) {
-        for (int64_t col = 0; col < region.cols; col += kTile)
-            read_tile({region.matrix, region.row, region.col + col, region.rows, least(kTile, region.cols - col)});
+        if (!in.transformed) clear_tile();
+        for (int64_t col = 0; col < region.cols; col += kTile) {
+            const Rectangle at = {region.matrix, region.row, region.col + col, region.rows, least(kTile, region.cols - col)};
+            in.transformed ? undo_tile(at) : read_tile(at);
+        }
+    }
+
+    // Clears what tiles at the end of a matrix do not fill.
+    void clear_tile() {
+        memset(tile, 0, sizeof tile);
+        memset(transposed, 0, sizeof transposed);
+        memset(factors, 0, sizeof factors);
+    }
+
+    // Dequantizes a tile of a transformed part.
+    void undo_tile(const Rectangle& at) {
+        for (int64_t row = 0; row < at.rows; row += kSixteen) {
+            for (int64_t i = 0; i < at.cols; i++)
+                undo_line(at.matrix, at.col + i, at.row + row, kSixteen, values + i * kSixteen);
+            for (int64_t j = 0; j < least(kSixteen, at.rows - row); j++) {
+                for (int64_t i = 0; i < at.cols; i++) row_values[i] = values[i * kSixteen + j];
+                steps.convert(row_values, at.cols, out[0]);
+                store(at.matrix, at.row + row + j, at.col, at.cols, out[0]);
+            }
+        }
     }
 
     // Dequantizes a tile, and prefetches codes of the next one.

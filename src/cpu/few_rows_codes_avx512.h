@@ -66,13 +66,6 @@ MXQ_HD __m512i pick_nibbles(const __m512i& codes, int s) {
     return _mm512_maskz_permutexvar_epi16(kAllWords, first, half_of(kBf16Table<E>.words, 0));
 }
 
-template <class E, class Use>
-MXQ_HD void decode_nibbles(const uint8_t* stored, const Use& use) {
-    const __m512i codes = _mm512_loadu_si512(stored);
-#pragma GCC unroll 4
-    for (int s = 0; s < 4; s++) use(s, pick_nibbles<E>(codes, s));
-}
-
 // Which byte of a vector goes to each of its bytes.
 struct ByteOrder {
     alignas(64) uint8_t byte[64];
@@ -183,9 +176,11 @@ MXQ_HD void decode_bytes(const uint8_t* stored, const Use& use) {
 
 template <class E, class Use>
 MXQ_HD void decode_pairs(const uint8_t* codes, const Use& use) {
-    if constexpr (E::bits == 4)
-        decode_nibbles<E>(codes, use);
-    else
+    if constexpr (E::bits == 4) {
+        const __m512i stored = load_words(codes);
+#pragma GCC unroll 4
+        for (int s = 0; s < 4; s++) use(s, pick_nibbles<E>(stored, s));
+    } else
         for (int half = 0; half < 2; half++)
             decode_bytes<E>(
                 codes + half * 8 * E::bits, [&](int s, __m512i pairs)

@@ -44,14 +44,6 @@ SafeFactors folded_factors(const QuantizedPart& part) {
     });
 }
 
-// Returns whether all factors have magnitudes in that range.
-bool are_between(const float* factors, int64_t count, const SafeFactors& safe) {
-    const uint32_t first = float_bits(safe.low), span = float_bits(safe.high) - first;
-    uint32_t any = 0;
-    for (int64_t i = 0; i < count; i++) any |= (float_bits(factors[i]) & kMagnitudeMask) - first > span;
-    return any == 0;
-}
-
 // Tells whether blocks of codes of a K-major row have scales, so that there are sections.
 bool has_sections(const OperandLines& b, int64_t k) {
     constexpr int64_t is_short = 16;  // too short for a bound of K + 1 roundings to have room for those of factors
@@ -188,7 +180,7 @@ private:
     // Loads the factors of a part of a K-major row of B. Returns whether they are safe, if that is asked.
     bool load_factors_of(int64_t line, int64_t k, int64_t depth, float* factors) const {
         if (kind_.method.has_factors || !kind_.unscaled) load_sixteenths(block_.b->part, 0, line, k, depth, factors);
-        return !kind_.checks_factors || are_between(factors, ceil_div(depth, kSixteen), kind_.safe);
+        return !kind_.checks_factors || are_safe(factors, ceil_div(depth, kSixteen), kind_.safe);
     }
 
     // Tells whether codes go from their rows to the panel.
@@ -269,11 +261,6 @@ private:
         }
     }
 
-    // Returns where units of a tile of A are that has so many rows.
-    const float* units_of_tile(int64_t row, int64_t rows, int64_t unit) const {
-        return rows_ + (row * units_ + unit * rows) * kind_.unit_floats;
-    }
-
     // Multiplies a group of A with the panel, as many units at a time as stay in L1.
     void multiply_rows(int64_t first_row, int64_t end, int64_t tiles, float* lanes) {
         const int64_t unit = kind_.unit_floats, of_section = kind_.method.sections * kLanes,
@@ -286,7 +273,8 @@ private:
                     const int64_t rows = rows_of_tile(row);
                     float* const to = lanes + ((row - first_row) * kPanelColumns + tile * rows * kTileColumns) * kLanes;
                     if (at_ + begin == 0) memset(to, 0, size_t(rows * kTileColumns * kLanes) * sizeof(float));
-                    (rows == kTileRows ? whole_tile_ : last_tile_)(units_of_tile(row, rows, begin), panel_ + first * unit,
+                    const float* const of_a = rows_ + (row * units_ + begin * rows) * unit;
+                    (rows == kTileRows ? whole_tile_ : last_tile_)(of_a, panel_ + first * unit,
                                                                    factors_ + first * of_section, units, to);
                 }
             }
@@ -339,13 +327,13 @@ bool is_safe(const OperandLines& line, int64_t k) {
     const QuantizedPart& part = line.part;
     const bool has_factors = part.scale_type == ScaleType::E8M0 || part.scale_type == ScaleType::F32;
     if (line.part.across || !has_factors || has_line_scale(part)) return true;
-    const OperandReader reader(part);
+    const SafeFactors safe = safe_factors(part);
     bool is = true;
     for (int64_t at = 0; at < k; at += kGemmDepth) {
         float factors[kGemmDepth / kSixteen] = {};
         const int64_t depth = least(kGemmDepth, k - at);
         load_sixteenths(part, 0, line.first, at, depth, factors);
-        is &= reader.are_safe(factors, ceil_div(depth, kSixteen));
+        is &= are_safe(factors, ceil_div(depth, kSixteen), safe);
     }
     return is;
 }

@@ -27,12 +27,6 @@ void require_numbers(const float* numbers, bool each, int64_t matrices, const Gr
                  (long long)i, double(numbers[i]), expected);
 }
 
-void require_not_negative(const float* numbers, bool each, int64_t matrices, const GroupedRows& grouped,
-                          const std::string& name) {
-    require_numbers(
-        numbers, each, matrices, grouped, name, [](float number) { return number >= 0; }, "0 or more");
-}
-
 std::string name_of(const char* tensor, const QuantizedPart& part, const char* numbers) {
     return format_text("%s.%s.%s", tensor, part.columnwise ? "columnwise" : "rowwise", numbers);
 }
@@ -41,11 +35,11 @@ std::string name_of(const char* tensor, const QuantizedPart& part, const char* n
 
 void require_decodable(const QuantizedPart& part, const GroupedRows& grouped, const char* name) {
     if (part.scale_type != ScaleType::E4M3) return;
-    const bool each = part.scope_stride != 0;
-    if (part.decode_scale)
-        require_not_negative(part.decode_scale, each, part.matrices, grouped, name_of(name, part, "decode_scale"));
-    else
-        require_not_negative(part.amax, each, part.matrices, grouped, name_of(name, part, "amax"));
+    const float* const numbers = part.decode_scale ? part.decode_scale : part.amax;
+    require_numbers(
+        numbers, part.scope_stride != 0, part.matrices, grouped,
+        name_of(name, part, part.decode_scale ? "decode_scale" : "amax"), [](float number) { return number >= 0; },
+        "0 or more");
 }
 
 void require_quantizable(const QuantizeProblem& problem) {

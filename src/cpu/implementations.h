@@ -11,8 +11,7 @@ Reason needs_cpu(const Context& context, const Problem&) {
     return context.is_cpu() ? "" : "needs a CPU context, found a CUDA one";
 }
 
-extern const QuantizeImplementation quantize;         // quantize.cpp, from a plain tensor
-extern const QuantizeImplementation requantize;       // quantize.cpp, from a quantized part
+extern const QuantizeImplementation quantize;         // quantize.cpp, from any source
 extern const AmaxImplementation amax;                 // amax.cpp
 extern const DequantizeImplementation dequantize;     // dequantize.cpp
 extern const ConvertImplementation convert;           // convert.cpp

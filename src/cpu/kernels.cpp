@@ -12,8 +12,7 @@
 //
 // Before that, maxima that stand for whole K-major rows or tensors are gathered from the same patches (cpu/gather_kernels.h).
 // Values come from a plain tensor, or from codes in requantize, and may be transformed (cpu/quantize_values.h). A group is a
-// matrix of its own (cpu/quantize_slices.h). cpu/dequantize_kernels.h shows how dequantize goes, cpu/dequantize_transformed.h
-// how it undoes a transform.
+// matrix of its own (cpu/quantize_slices.h). cpu/dequantize_kernels.h shows how dequantize goes.
 //
 // The steps of MX, and of NVFP4 from BF16, exist twice: a fast path of 16-bit vectors (cpu/quantize_fast_path.h), in
 // intrinsics because no compiler finds these conversions; and the exact path, from numerics alone and vectorised by the
@@ -24,7 +23,6 @@
 #include "cpu/activate_kernels.h"
 #include "cpu/combine_kernels.h"
 #include "cpu/convert_kernels.h"
-#include "cpu/dequantize_transformed.h"
 #include "cpu/gather_kernels.h"
 #include "cpu/quantize_kernels.h"
 
@@ -33,7 +31,7 @@ namespace mxq::cpu {
 #define MXQ_JOIN_OF(isa, name) isa##name
 #define MXQ_JOIN(isa, name) MXQ_JOIN_OF(isa, name)
 
-extern const Kernels MXQ_JOIN(MXQ_ISA, _kernels) = {quantize_rectangle, gather_rectangle, dequantize_any_rectangle,
+extern const Kernels MXQ_JOIN(MXQ_ISA, _kernels) = {quantize_rectangle, gather_rectangle, dequantize_rectangle,
                                                     convert_rectangle, combine_rectangle, activate_rectangle, sum_gradients, weight_gradient};
 
 }  // namespace mxq::cpu

@@ -58,6 +58,14 @@ SafeFactors safe_factors(const QuantizedPart& part) {
     return with_element(part.element, [&]<class E>(E) { return safe_factors<E>(part.scale_type); });
 }
 
+// Tells whether all factors, times `global`, have safe magnitudes.
+bool are_safe(const float* factors, int64_t count, const SafeFactors& safe, float global = 1) {
+    const uint32_t first = float_bits(safe.low), span = float_bits(safe.high) - first;
+    uint32_t any = 0;
+    for (int64_t i = 0; i < count; i++) any |= (float_bits(multiply_rn(factors[i], global)) & kMagnitudeMask) - first > span;
+    return any == 0;
+}
+
 // Returns whether a nonzero value is out of [2^lowest, 2^beyond).
 bool leaves_range(const float* values, int64_t count, int lowest, int beyond = 64) {
     const uint32_t first = power_of_two(lowest), span = power_of_two(beyond) - 1 - first;
@@ -120,17 +128,7 @@ struct OperandReader {
         float factors[kGemmDepth / kSixteen] = {};
         load_sixteenths(part, 0, line, k, depth, factors);
         decode(codes, depth, factors, global, out);
-        return !are_safe(factors, ceil_div(depth, kSixteen)) && leaves_range(out, depth, lowest_of(part));
-    }
-
-    // Tells whether all values of codes that have these factors are in that range.
-    bool are_safe(const float* factors, int64_t count) const {
-        bool all = true;
-        for (int64_t i = 0; i < count; i++) {
-            const float magnitude = bits_float(float_bits(multiply_rn(factors[i], global)) & kMagnitudeMask);
-            all &= magnitude >= safe.low && magnitude <= safe.high;
-        }
-        return all;
+        return !are_safe(factors, ceil_div(depth, kSixteen), safe, global) && leaves_range(out, depth, lowest_of(part));
     }
 };
 

@@ -65,6 +65,8 @@ QuantizeProblem with_line_maxima(const QuantizeProblem& given, LineMaxima& maxim
     return problem;
 }
 
+void run(const Context& context, const QuantizeProblem& problem, const Launch&) { run_quantize(context, problem); }
+
 }  // namespace
 
 void run_quantize(const Context& context, const QuantizeProblem& given) {
@@ -92,13 +94,6 @@ void run_quantize(const Context& context, const QuantizeProblem& given) {
         });
 }
 
-namespace {
-
-void run(const Context& context, const QuantizeProblem& problem, const Launch&) { run_quantize(context, problem); }
-
-}  // namespace
-
 const QuantizeImplementation quantize = {.name = "cpu", .declines = needs_cpu, .run = run, .reads = Addresses::Listed};
-const QuantizeImplementation requantize = {.name = "cpu", .declines = needs_cpu, .run = run, .reads = Addresses::Listed};
 
 }  // namespace mxq::cpu

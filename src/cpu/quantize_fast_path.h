@@ -132,35 +132,16 @@ MXQ_HD void store_32(Words first, Words second, uint8_t* codes) {
                        _mm256_set_m128i(_mm_unpackhi_epi8(even, odd), _mm_unpacklo_epi8(even, odd)));
 }
 
-// Encodes `count` times 32 words, of which each `times` are a block.
+// Encodes 32 neighbours to E by way of F16.
 template <class E>
-void encode_word_blocks(const uint16_t* words, int64_t count, int64_t times, const Prefetcher& prefetcher, const float* factors,
-                         uint8_t* codes) {
-    const int shift = __builtin_ctz(uint32_t(times));
-    for (int64_t i = 0; i < count; i++) {
-        prefetcher.prefetch(0, i * kMxBlock);
-        const Floats factor = all(factors[i >> shift]);
-        const uint16_t* block = words + i * kMxBlock;
-        store_32(encode_16<E>(read<Words>(block), factor, factor), encode_16<E>(read<Words>(block + 16), factor, factor),
-                 codes + i * kMxBlock);
-    }
-}
+struct WordsViaF16 : WordFactors {
+    using WordFactors::WordFactors;
 
-// Encodes 32 rows whose columns have a factor each, to K-major rows of codes that are `code_pitch` apart.
-template <class E>
-void encode_word_columns(const uint16_t* words, int64_t pitch, const Prefetcher& prefetcher, const float* factors,
-                         uint8_t* codes, int64_t code_pitch) {
-    for (int64_t first = 0; first < pitch; first += kMxBlock) {
-        const Floats even[] = {even_of(factors + first), even_of(factors + first + 16)};
-        const Floats odd[] = {odd_of(factors + first), odd_of(factors + first + 16)};
-        for (int64_t row = 0; row < kMxBlock; row++) {
-            prefetcher.prefetch(row, first);
-            const uint16_t* line = words + row * pitch + first;
-            store_32(encode_16<E>(read<Words>(line), even[0], odd[0]), encode_16<E>(read<Words>(line + 16), even[1], odd[1]),
-                     codes + row * code_pitch + first);
-        }
+    MXQ_HD void encode(const uint16_t* words, uint8_t* codes) const {
+        store_32(encode_16<E>(read<Words>(words), even[0], odd[0]), encode_16<E>(read<Words>(words + 16), even[1], odd[1]),
+                 codes);
     }
-}
+};
 
 // Returns what is added to the magnitudes of sixteen words under these factors for those of their products, which
 // E2m1FromOddBf16 rounds: powers of two move the exponent alone. They are limited, so that zeros in blocks of zeros,
@@ -172,33 +153,44 @@ MXQ_HD SignedWords e2m1_places(Floats first, Floats second) {
     return SignedWords(_mm256_min_epi16(__m256i(places), _mm256_set1_epi16(E2m1FromOddBf16::first - 1)));
 }
 
-MXQ_HD void encode_e2m1_words(const uint16_t* words, SignedWords first_places, SignedWords second_places, uint8_t* codes) {
-    const Words first = read<Words>(words), second = read<Words>(words + 16);
-    store_e2m1_32(e2m1_codes(SignedWords(first & 0x7FFF) + first_places),
-                  e2m1_codes(SignedWords(second & 0x7FFF) + second_places), first, second, codes);
-}
+// Encodes 32 neighbours to E2M1, with the factors of WordFactors.
+struct E2m1Words {
+    SignedWords places[2];
 
-// Does what encode_word_blocks does, for E2M1.
-inline void encode_e2m1_word_blocks(const uint16_t* words, int64_t count, int64_t times, const Prefetcher& prefetcher,
-                                    const float* factors, uint8_t* codes) {
+    MXQ_HD E2m1Words(float first, float second)
+        : places{e2m1_places(all(first), all(first)), e2m1_places(all(second), all(second))} {}
+    MXQ_HD explicit E2m1Words(const float* factors)
+        : places{e2m1_places(read<Floats>(factors), read<Floats>(factors + 8)),
+                 e2m1_places(read<Floats>(factors + 16), read<Floats>(factors + 24))} {}
+
+    MXQ_HD void encode(const uint16_t* words, uint8_t* codes) const {
+        const Words first = read<Words>(words), second = read<Words>(words + 16);
+        store_e2m1_32(e2m1_codes(SignedWords(first & 0x7FFF) + places[0]),
+                      e2m1_codes(SignedWords(second & 0x7FFF) + places[1]), first, second, codes);
+    }
+};
+
+// Encodes `count` times `unit` neighbours, of which each `times` are a block; of units of 16 an even number.
+template <class Encoder, int64_t unit>
+void encode_word_blocks(const uint16_t* words, int64_t count, int64_t times, const Prefetcher& prefetcher,
+                        const float* factors, uint8_t* codes) {
     const int shift = __builtin_ctz(uint32_t(times));
-    for (int64_t i = 0; i < count; i++) {
-        prefetcher.prefetch(0, i * kMxBlock);
-        const Floats factor = all(factors[i >> shift]);
-        const SignedWords places = e2m1_places(factor, factor);
-        encode_e2m1_words(words + i * kMxBlock, places, places, codes + i * kMxBlock);
+    for (int64_t i = 0; i < count; i += kMxBlock / unit) {
+        prefetcher.prefetch(0, i * unit);
+        const float first = factors[i >> shift], second = unit == kMxBlock ? first : factors[(i + 1) >> shift];
+        Encoder(first, second).encode(words + i * unit, codes + i * unit);
     }
 }
 
-// Does what encode_word_columns does, for E2M1.
-inline void encode_e2m1_word_columns(const uint16_t* words, int64_t pitch, const Prefetcher& prefetcher,
-                                     const float* factors, uint8_t* codes, int64_t code_pitch) {
-    for (int64_t first = 0; first < pitch; first += kMxBlock) {
-        const auto places_from = [&](int64_t i) { return e2m1_places(read<Floats>(factors + i), read<Floats>(factors + i + 8)); };
-        const SignedWords places[] = {places_from(first), places_from(first + 16)};
-        for (int64_t row = 0; row < kMxBlock; row++) {
-            prefetcher.prefetch(row, first);
-            encode_e2m1_words(words + row * pitch + first, places[0], places[1], codes + row * code_pitch + first);
+// Encodes `unit` rows whose columns have a factor each, to K-major rows of codes that are `code_pitch` apart.
+template <class Encoder, int64_t unit>
+void encode_word_columns(const uint16_t* words, int64_t pitch, const Prefetcher& prefetcher, const float* factors,
+                         uint8_t* codes, int64_t code_pitch) {
+    for (int64_t col = 0; col < pitch; col += kMxBlock) {
+        const Encoder encoder(factors + col);
+        for (int64_t row = 0; row < unit; row++) {
+            prefetcher.prefetch(row, col);
+            encoder.encode(words + row * pitch + col, codes + row * code_pitch + col);
         }
     }
 }
@@ -206,30 +198,24 @@ inline void encode_e2m1_word_columns(const uint16_t* words, int64_t pitch, const
 struct FastSteps {
     decltype(&word_block_maxima<kMxBlock>) maxima;  // NULL where the fast path does not serve the problem
     decltype(&make_word_scales<E4M3, ScaleRounding::Floor, Nonfinite::Propagate>) scales;
-    decltype(&encode_word_blocks<E4M3>) blocks;
-    decltype(&encode_word_columns<E4M3>) columns;
+    decltype(&encode_word_blocks<E2m1Words, kMxBlock>) blocks;
+    decltype(&encode_word_columns<E2m1Words, kMxBlock>) columns;
 };
 
 template <class E>
 FastSteps fast_steps_of(const QuantizeProblem& problem) {
-    FastSteps steps{};
-    steps.maxima = word_block_maxima<kMxBlock>;
-    steps.scales = with_mx_rule(problem, []<ScaleRounding rounding, Nonfinite policy>(MxRule<rounding, policy>) {
+    using Encoder = std::conditional_t<__is_same(E, E2M1), E2m1Words, WordsViaF16<E>>;
+    const auto scales = with_mx_rule(problem, []<ScaleRounding rounding, Nonfinite policy>(MxRule<rounding, policy>) {
         return &make_word_scales<E, rounding, policy>;
     });
-    if constexpr (__is_same(E, E2M1)) {
-        steps.blocks = encode_e2m1_word_blocks;
-        steps.columns = encode_e2m1_word_columns;
-    } else {
-        steps.blocks = encode_word_blocks<E>;
-        steps.columns = encode_word_columns<E>;
-    }
-    return steps;
+    return {word_block_maxima<kMxBlock>, scales, encode_word_blocks<Encoder, kMxBlock>,
+            encode_word_columns<Encoder, kMxBlock>};
 }
 
 inline FastSteps fast_nvfp4_steps_of(const QuantizeProblem& problem) {
     if (problem.four_over_six != FourOverSix::None) return {};
-    return {word_block_maxima<kNvBlock>, make_nvfp4_word_scales, encode_nvfp4_blocks, encode_nvfp4_columns};
+    return {word_block_maxima<kNvBlock>, make_nvfp4_word_scales, encode_word_blocks<Nvfp4Words, kNvBlock>,
+            encode_word_columns<Nvfp4Words, kNvBlock>};
 }
 
 inline FastSteps fast_steps_of(const QuantizeProblem& problem) {

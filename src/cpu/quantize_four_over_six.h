@@ -162,35 +162,6 @@ void put_choices(const Judged& judged, int64_t count, const Nvfp4Global& global,
     }
 }
 
-// Chooses the scales of blocks that are 16 neighbours.
-template <bool squared>
-void choose_for_rows(const float* values, int64_t, int64_t blocks, const Nvfp4Global& global, BlockScales& scales) {
-    Lines lines{};
-    Judged judged;
-    for (int64_t first = 0; first < blocks; first += kJudged) {
-        const int64_t count = least(kJudged, blocks - first);
-        for (int64_t i = 0; i < count; i += kNvBlock)
-            transpose_lines(values + (first + i) * kNvBlock, kNvBlock, i, lines);
-        uint32_t maxima[kJudged] = {};
-        memcpy(maxima, scales.maxima + first, size_t(count) * sizeof *maxima);
-        judge<squared>(lines, maxima, true, global, judged);
-        put_choices(judged, count, global, first, scales);
-    }
-}
-
-// Chooses the scales of blocks that are 16 rows of a column.
-template <bool squared>
-void choose_for_columns(const float* values, int64_t pitch, int64_t, const Nvfp4Global& global, BlockScales& scales) {
-    Lines lines;
-    Judged judged;
-    for (int64_t first = 0; first < pitch; first += kJudged) {
-        for (int64_t row = 0; row < kNvBlock; row++)
-            memcpy(lines.elements[row], values + row * pitch + first, sizeof lines.elements[row]);
-        judge<squared>(lines, scales.maxima + first, true, global, judged);
-        put_choices(judged, kJudged, global, first, scales);
-    }
-}
-
 // Replaces the errors of a tile's rows by the error of the tile.
 MXQ_HD void add_rows(float* errors) {
     float rows[kNvBlock];
@@ -199,20 +170,49 @@ MXQ_HD void add_rows(float* errors) {
     for (int64_t i = 0; i < kNvBlock; i++) errors[i] = sum;
 }
 
-// Chooses the scales of square tiles, two at a time. The maxima of all columns of a tile are those of the tile already.
-template <bool squared>
-void choose_for_tiles(const float* values, int64_t pitch, int64_t, const Nvfp4Global& global, BlockScales& scales) {
-    Lines lines;
+// Chooses the scales of `count` blocks, of which fill(first, some, lines) makes lanes of some from the first on. Rows of a
+// tile choose together.
+template <bool squared, bool by_tiles, class Fill>
+MXQ_HD void choose(int64_t count, const Nvfp4Global& global, BlockScales& scales, const Fill& fill) {
+    Lines lines{};
     Judged judged;
-    for (int64_t first = 0; first < pitch; first += kJudged) {
-        for (int64_t i = 0; i < kJudged; i += kNvBlock) transpose_lines(values + first + i, pitch, i, lines);
-        judge<squared>(lines, scales.maxima + first, false, global, judged);
-        for (int64_t tile = 0; tile < kJudged; tile += kNvBlock) {
+    for (int64_t first = 0; first < count; first += kJudged) {
+        const int64_t some = least(kJudged, count - first);
+        uint32_t maxima[kJudged] = {};
+        memcpy(maxima, scales.maxima + first, size_t(some) * sizeof *maxima);
+        fill(first, some, lines);
+        judge<squared>(lines, maxima, !by_tiles, global, judged);
+        for (int64_t tile = 0; by_tiles && tile < kJudged; tile += kNvBlock) {
             add_rows(judged.error_of_four + tile);
             add_rows(judged.error_of_six + tile);
         }
-        put_choices(judged, kJudged, global, first, scales);
+        put_choices(judged, some, global, first, scales);
     }
+}
+
+// Chooses the scales of blocks that are 16 neighbours.
+template <bool squared>
+void choose_for_rows(const float* values, int64_t, int64_t blocks, const Nvfp4Global& global, BlockScales& scales) {
+    choose<squared, false>(blocks, global, scales, [&](int64_t first, int64_t some, Lines& lines) {
+        for (int64_t i = 0; i < some; i += kNvBlock) transpose_lines(values + (first + i) * kNvBlock, kNvBlock, i, lines);
+    });
+}
+
+// Chooses the scales of blocks that are 16 rows of a column.
+template <bool squared>
+void choose_for_columns(const float* values, int64_t pitch, int64_t, const Nvfp4Global& global, BlockScales& scales) {
+    choose<squared, false>(pitch, global, scales, [&](int64_t first, int64_t, Lines& lines) {
+        for (int64_t row = 0; row < kNvBlock; row++)
+            memcpy(lines.elements[row], values + row * pitch + first, sizeof lines.elements[row]);
+    });
+}
+
+// Chooses the scales of square tiles. The maxima of all columns of a tile are those of the tile already.
+template <bool squared>
+void choose_for_tiles(const float* values, int64_t pitch, int64_t, const Nvfp4Global& global, BlockScales& scales) {
+    choose<squared, true>(pitch, global, scales, [&](int64_t first, int64_t some, Lines& lines) {
+        for (int64_t i = 0; i < some; i += kNvBlock) transpose_lines(values + first + i, pitch, i, lines);
+    });
 }
 
 // Chooses the scales of all blocks of a patch: values, pitch, number of blocks, global maximum, scales.

@@ -122,12 +122,11 @@ struct PatchQuantizer {
         if (rows == 0) return;
         const int64_t row_blocks = pitch / block;
         if (!fast_path.serves() || !fast_path.encode_rows(rowwise.rule, rows * row_blocks, scales, codes)) encode_rows(rows);
-        const auto window = rowwise.window(patch.matrix, patch.row, patch.col);
         for (int64_t row = 0; row < rows; row++) {
             const int64_t first = row * row_blocks;
             store_codes(problem.rowwise, patch.row + row, patch.col, patch.cols, codes + row * pitch);
             if (stores_scales)
-                rowwise.store(window, patch.matrix, patch.row + row, patch.col, patch.cols,
+                rowwise.store(patch.matrix, patch.row + row, patch.col, patch.cols,
                               {scales.bytes + first, scales.stored + first, scales.maxima + first});
         }
     }
@@ -223,12 +222,11 @@ struct PatchQuantizer {
     // Stores the codes and scales of the patch in the rowwise part of square tiles.
     void store_square_rows(const uint8_t* from, int64_t code_pitch) {
         const int64_t rows = rows_within(problem.rowwise.lines, patch);
-        const auto window = rowwise.window(patch.matrix, patch.row, patch.col);
         GatheredLine line;
-        line.take_tiles(scales, are_bytes, block, pitch / block);
+        line.take({scales.bytes, scales.stored, scales.maxima}, are_bytes, block, pitch / block);
         for (int64_t row = 0; row < rows; row++) {
             store_codes(problem.rowwise, patch.row + row, patch.col, patch.cols, from + row * code_pitch);
-            rowwise.store(window, patch.matrix, patch.row + row, patch.col, patch.cols, line.view());
+            rowwise.store(patch.matrix, patch.row + row, patch.col, patch.cols, line.view());
         }
     }
 
@@ -249,7 +247,6 @@ struct PatchQuantizer {
     void store_columns(const Rectangle& at) {
         const int64_t length = least(at.rows, problem.columnwise.length - at.row);
         if (length <= 0) return;
-        const auto window = columnwise.window(at.matrix, at.col, at.row);
         transpose_tile(tile, code_steps.pack_columns ? code_steps.pack_columns(tile, length) : length, at.cols, transposed);
         held = Held::Nothing;
         const int64_t bytes = packed_bytes(length, problem.columnwise.bits);
@@ -257,10 +254,10 @@ struct PatchQuantizer {
             store_line(line_of(problem.columnwise, at.matrix, at.col + col, at.row), transposed[col], bytes, stream);
             if (!stores_scales) continue;
             GatheredLine line;
-            line.take_column(tile_scales, col, ceil_div(length, block));
-            columnwise.store(window, at.matrix, at.col + col, at.row, length, line.view());
+            line.take(tile_scales.column(col), are_bytes, kTile, ceil_div(length, block));
+            columnwise.store(at.matrix, at.col + col, at.row, length, line.view());
         }
-        window.clear(at.cols, round_up(at.cols, kSwizzleRows), ceil_div(length, problem.columnwise.layout.block));
+        columnwise.clear_below(at.matrix, at.col + at.cols, at.row, length);
     }
 
     // ---- Rectangles -----------------------------------------------------------------------------------------------------
@@ -268,8 +265,7 @@ struct PatchQuantizer {
     // Clears the swizzled padding below the last K-major row of the rowwise part.
     void clear_below_rows(const Rectangle& region) const {
         const int64_t rows = rows_within(problem.rowwise.lines, region);
-        rowwise.window(region.matrix, region.row, region.col)
-            .clear(rows, round_up(rows, kSwizzleRows), ceil_div(region.cols, problem.rowwise.layout.block));
+        rowwise.clear_below(region.matrix, region.row + rows, region.col, region.cols);
     }
 
     void rows(const Rectangle& region) {

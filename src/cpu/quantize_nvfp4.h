@@ -51,13 +51,11 @@ MXQ_HD SignedWords e2m1_codes(SignedWords magnitudes) {
     return limited - from(magnitudes, R::first) - from(magnitudes, R::second);
 }
 
-// Returns E2m1FromOddBf16::code of sixteen words, without signs.
-MXQ_HD SignedWords e2m1_magnitudes(Words words) { return e2m1_codes(SignedWords(words & 0x7FFF)); }
-
 // Returns the codes, without signs, of sixteen BF16 elements under the factors of even and of odd ones.
 MXQ_HD SignedWords nvfp4_magnitudes(Words words, Floats even_factors, Floats odd_factors) {
-    return e2m1_magnitudes(
-        to_odd_words(Floats(Bits(words) << 16) * even_factors, Floats(Bits(words) & 0xFFFF0000) * odd_factors));
+    const Words products =
+        to_odd_words(Floats(Bits(words) << 16) * even_factors, Floats(Bits(words) & 0xFFFF0000) * odd_factors);
+    return e2m1_codes(SignedWords(products & 0x7FFF));
 }
 
 // Stores the codes of 32 neighbours, given by their magnitudes and by words that have their signs.
@@ -69,33 +67,27 @@ MXQ_HD void store_e2m1_32(SignedWords first, SignedWords second, Words first_wor
     _mm256_store_si256(reinterpret_cast<__m256i*>(codes), halves);
 }
 
-// Encodes blocks of 16 neighbours, an even number of them.
-inline void encode_nvfp4_blocks(const uint16_t* words, int64_t count, int64_t, const Prefetcher& prefetcher,
-                                const float* factors, uint8_t* codes) {
-    for (int64_t i = 0; i < count; i += 2) {
-        prefetcher.prefetch(0, i * kNvBlock);
-        const Words first = read<Words>(words + i * kNvBlock), second = read<Words>(words + (i + 1) * kNvBlock);
-        const Floats factor[] = {all(factors[i]), all(factors[i + 1])};
-        store_e2m1_32(nvfp4_magnitudes(first, factor[0], factor[0]), nvfp4_magnitudes(second, factor[1], factor[1]), first,
-                       second, codes + i * kNvBlock);
-    }
-}
+// The factors of 32 neighbours, those of even and of odd ones of each sixteen.
+struct WordFactors {
+    Floats even[2], odd[2];
 
-// Encodes 16 rows whose columns have a factor each, to K-major rows of codes that are `code_pitch` apart.
-inline void encode_nvfp4_columns(const uint16_t* words, int64_t pitch, const Prefetcher& prefetcher, const float* factors,
-                                 uint8_t* codes, int64_t code_pitch) {
-    for (int64_t col = 0; col < pitch; col += kMxBlock) {
-        const Floats even[] = {even_of(factors + col), even_of(factors + col + 16)};
-        const Floats odd[] = {odd_of(factors + col), odd_of(factors + col + 16)};
-        for (int64_t row = 0; row < kNvBlock; row++) {
-            prefetcher.prefetch(row, col);
-            const uint16_t* const line = words + row * pitch + col;
-            const Words first = read<Words>(line), second = read<Words>(line + 16);
-            store_e2m1_32(nvfp4_magnitudes(first, even[0], odd[0]), nvfp4_magnitudes(second, even[1], odd[1]), first, second,
-                           codes + row * code_pitch + col);
-        }
+    // Has one factor for each sixteen.
+    MXQ_HD WordFactors(float first, float second) : even{all(first), all(second)}, odd{even[0], even[1]} {}
+    // Has a factor for each of the neighbours.
+    MXQ_HD explicit WordFactors(const float* factors)
+        : even{even_of(factors), even_of(factors + 16)}, odd{odd_of(factors), odd_of(factors + 16)} {}
+};
+
+// Encodes 32 neighbours to NVFP4.
+struct Nvfp4Words : WordFactors {
+    using WordFactors::WordFactors;
+
+    MXQ_HD void encode(const uint16_t* words, uint8_t* codes) const {
+        const Words first = read<Words>(words), second = read<Words>(words + 16);
+        store_e2m1_32(nvfp4_magnitudes(first, even[0], odd[0]), nvfp4_magnitudes(second, even[1], odd[1]), first, second,
+                      codes);
     }
-}
+};
 
 // Makes scale bytes and multipliers, by sixteens: up to fifteen more than `blocks`, for which the scratch has room. Returns
 // false where a block needs the exact path.

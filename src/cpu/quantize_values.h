@@ -39,46 +39,46 @@ MXQ_HD void clear_beyond(int64_t rows, int64_t cols, int64_t height, int64_t pit
     for (int64_t i = rows * pitch; i < height * pitch; i++) values[i] = 0;
 }
 
+// Calls load(row, to) for each row of a patch that the source has, and clears what the patch is filled up with.
+template <class Load>
+MXQ_HD void load_rows(const QuantizeProblem& problem, const Rectangle& patch, int64_t height, int64_t pitch, float* values,
+                      const Load& load) {
+    const int64_t rows = rows_within(problem.source.rows, patch);
+    for (int64_t row = 0; row < rows; row++) load(row, values + row * pitch);
+    clear_beyond(rows, patch.cols, height, pitch, values);
+}
+
 template <class T>
 void load_values(const QuantizeProblem& problem, const Rectangle& patch, int64_t height, int64_t pitch, float* values) {
-    const int64_t rows = rows_within(problem.source.rows, patch);
-    for (int64_t row = 0; row < rows; row++) {
+    load_rows(problem, patch, height, pitch, values, [&](int64_t row, float* to) {
         prefetch_next<T>(problem.source.plain, patch, row, height);
-        load_row(input_line<T>(problem.source.plain, patch.matrix, patch.row + row, patch.col), patch.cols,
-                 values + row * pitch);
-    }
-    clear_beyond(rows, patch.cols, height, pitch, values);
+        load_row(input_line<T>(problem.source.plain, patch.matrix, patch.row + row, patch.col), patch.cols, to);
+    });
 }
 
 template <class T>
 void load_activated(const QuantizeProblem& problem, const Rectangle& patch, int64_t height, int64_t pitch, float* values) {
     const ActivatedMatrix& from = problem.source.activated;
-    const int64_t rows = rows_within(problem.source.rows, patch);
-    for (int64_t row = 0; row < rows; row++)
-        activate_row(from, input_line<T>(from.in, patch.matrix, patch.row + row, 0), patch.matrix, patch.row + row, patch.col,
-                     patch.cols, values + row * pitch);
-    clear_beyond(rows, patch.cols, height, pitch, values);
+    load_rows(problem, patch, height, pitch, values, [&](int64_t row, float* to) {
+        activate_row(from, input_line<T>(from.in, patch.matrix, patch.row + row, 0), patch.matrix, patch.row + row,
+                     patch.col, patch.cols, to);
+    });
 }
 
 template <class T>
 void load_gradients(const QuantizeProblem& problem, const Rectangle& patch, int64_t height, int64_t pitch, float* values) {
     const ActivationGradient& gradient = problem.source.gradient;
-    const int64_t rows = rows_within(problem.source.rows, patch);
-    for (int64_t i = 0; i < rows; i++) {
-        const int64_t row = patch.row + i;
-        differentiate_row(gradient, input_line<T>(gradient.from.in, patch.matrix, row, 0),
-                          element_address(gradient.result, patch.matrix, row, 0), patch.matrix, row, patch.col, patch.cols,
-                          values + i * pitch);
-    }
-    clear_beyond(rows, patch.cols, height, pitch, values);
+    load_rows(problem, patch, height, pitch, values, [&](int64_t row, float* to) {
+        differentiate_row(gradient, input_line<T>(gradient.from.in, patch.matrix, patch.row + row, 0),
+                          element_address(gradient.result, patch.matrix, patch.row + row, 0), patch.matrix, patch.row + row,
+                          patch.col, patch.cols, to);
+    });
 }
 
 void decode_rowwise(const QuantizeProblem& problem, const Rectangle& patch, int64_t height, int64_t pitch, float* values) {
     const LineDecoder decode(problem.source.quantized);
-    const int64_t rows = rows_within(problem.source.rows, patch);
-    for (int64_t row = 0; row < rows; row++)
-        decode(patch.matrix, patch.row + row, patch.col, patch.cols, values + row * pitch);
-    clear_beyond(rows, patch.cols, height, pitch, values);
+    load_rows(problem, patch, height, pitch, values,
+              [&](int64_t row, float* to) { decode(patch.matrix, patch.row + row, patch.col, patch.cols, to); });
 }
 
 // Decodes a patch of a columnwise part, whose K-major rows are columns of the patch. It has at most kTile rows.

@@ -10,6 +10,18 @@ namespace {
 // "CUDA 0" of "CUDA 0, NVIDIA H200, sm_90".
 std::string device_of(const Context& context) { return context.description.substr(0, context.description.find(',')); }
 
+// Returns ", 3 rows in no group", or "" where there are none or their number is not known.
+std::string ungrouped_text(const GroupedRows& readable) {
+    if (!readable.set()) return "";
+    const int64_t count = readable.groups.count,
+                  rows = readable.rows - (count == 0 ? 0 : read_end(readable.groups, count - 1));
+    if (rows <= 0 || rows > readable.rows) return "";  // an end out of order is refused by what runs
+    int64_t sum = 0;
+    for (int64_t g = 0; g < count; g++) sum += read_end(readable.groups, g);
+    return format_text(", %lld %s in no group%s", (long long)rows, rows == 1 ? "row" : "rows",
+                       count > 1 && sum == readable.rows ? " (the ends add up to the rows, as sizes would)" : "");
+}
+
 }  // namespace
 
 Wanted wanted(const Context& context, const char* verb, std::string_view of_options) {
@@ -73,10 +85,6 @@ std::string with_note(const std::string& reason, const std::string& note) {
     return reason + (reason.empty() || note.empty() ? "" : "; ") + note;
 }
 
-GroupedRows readable_groups(const Context& context, const ActivateProblem& p) { return readable_groups(context, p.quantize); }
-
-GroupedRows readable_groups(const Context& context, const AmaxProblem& p) { return readable_groups(context, p.quantize); }
-
 GroupedRows readable_groups(const Context& context, const GemmProblem& p) {
     if (p.grouping == Grouping::None || (!context.is_cpu() && !p.host_ends)) return {};
     GroupedRows readable{p.groups, p.group_rows};
@@ -89,16 +97,6 @@ std::string detail_of(const ActivateProblem& p) {
     const Source& source = p.quantize.source;
     const Activation kind = source.is_gradient() ? source.gradient.from.kind : source.activated.kind;
     return std::string(" ") + names[int32_t(kind)];
-}
-
-std::string ungrouped_text(const GroupedRows& readable) {
-    if (!readable.set()) return "";
-    const int64_t count = readable.groups.count, rows = readable.rows - (count == 0 ? 0 : read_end(readable.groups, count - 1));
-    if (rows <= 0 || rows > readable.rows) return "";  // an end out of order is refused by what runs
-    int64_t sum = 0;
-    for (int64_t g = 0; g < count; g++) sum += read_end(readable.groups, g);
-    return format_text(", %lld %s in no group%s", (long long)rows, rows == 1 ? "row" : "rows",
-                       count > 1 && sum == readable.rows ? " (the ends add up to the rows, as sizes would)" : "");
 }
 
 std::string line_of(const Context& context, const std::string& verb, const Tensors& tensors, const char* implementation,

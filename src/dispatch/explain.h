@@ -62,16 +62,12 @@ std::string detail_of(const ActivateProblem& problem);  // its activation
 // Returns the groups of a call with their ends in host memory, or none where the host cannot read the ends.
 template <class Problem>
 GroupedRows readable_groups(const Context& context, const Problem& problem) {
+    if constexpr (requires { problem.quantize; }) return readable_groups(context, problem.quantize);
     if constexpr (requires { problem.grouped; })
         if (context.is_cpu()) return problem.grouped;
     return {};
 }
-GroupedRows readable_groups(const Context& context, const ActivateProblem& problem);
-GroupedRows readable_groups(const Context& context, const AmaxProblem& problem);
 GroupedRows readable_groups(const Context& context, const GemmProblem& problem);
-
-// Returns ", 3 rows in no group", or "" where there are none or their number is not known.
-std::string ungrouped_text(const GroupedRows& readable);
 
 using Tensors = std::array<const mxq_tensor*, 3>;  // NULL behind the last
 

@@ -3,47 +3,45 @@
 #include <array>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "core/layer_problem.h"
 
 namespace mxq {
 
-// Returns the gather of a plain matrix into rows of whole 16-byte vectors at `to`, and replaces the matrix by these.
+// Returns the gather of rows by index into rows of whole 16-byte vectors at `to`, and clears the indices.
+inline GatherProblem take_rows(const void* from, int64_t from_stride, int64_t rows, int64_t row_bytes, RowIndices& by_index,
+                               uint8_t* to) {
+    return {static_cast<const uint8_t*>(from), to, from_stride, round_up(row_bytes, 16), rows, row_bytes,
+            std::exchange(by_index, {})};
+}
+
+// Return the gather of an input, and replace it by the rows that are gathered.
 inline GatherProblem take_rows(PlainMatrix& matrix, RowIndices& by_index, uint8_t* to) {
-    const int64_t element = matrix.format == MXQ_FORMAT_F32 ? 4 : 2, row_bytes = matrix.cols * element;
-    const GatherProblem gather{static_cast<uint8_t*>(matrix.data),
-                               to,
-                               matrix.row_stride * element,
-                               round_up(row_bytes, 16),
-                               matrix.rows,
-                               row_bytes,
-                               by_index};
+    const int64_t element = matrix.element_bytes();
+    const GatherProblem gather =
+        take_rows(matrix.data, matrix.row_stride * element, matrix.rows, matrix.cols * element, by_index, to);
     matrix.data = to;
     matrix.row_stride = gather.to_stride / element;
-    by_index = {};
     return gather;
 }
 
 inline GatherProblem take_rows(GemmOperand& operand, RowIndices& by_index, uint8_t* to) {
     const int64_t rows = operand.across ? operand.length : operand.lines,
                   cols = operand.across ? operand.lines : operand.length;
-    const int64_t row_bytes = cols * operand.bits / 8;
-    const GatherProblem gather{operand.codes, to, operand.line_bytes, round_up(row_bytes, 16), rows, row_bytes, by_index};
+    const GatherProblem gather = take_rows(operand.codes, operand.line_bytes, rows, cols * operand.bits / 8, by_index, to);
     operand.codes = to;
     operand.line_bytes = gather.to_stride;
     operand.matrix_bytes = rows * gather.to_stride;
-    by_index = {};
     return gather;
 }
 
 inline GatherProblem take_rows(PadProblem& problem, uint8_t* to) {
     PadProblem::Part& part = problem.parts[0];
-    const GatherProblem gather{
-        part.in.codes,   to, part.in.line_stride, round_up(part.line_bytes, 16), problem.grouped.rows, part.line_bytes,
-        problem.by_index};
+    const GatherProblem gather =
+        take_rows(part.in.codes, part.in.line_stride, problem.grouped.rows, part.line_bytes, problem.by_index, to);
     part.in.codes = to;
     part.in.line_stride = gather.to_stride;
-    problem.by_index = {};
     return gather;
 }
 
@@ -82,7 +80,7 @@ public:
         for_each_indexed(problem, [&](const auto& gather_of) {
             const GatherProblem gather = gather_of(memory ? static_cast<uint8_t*>(memory) + bytes_ : nullptr);
             gathers_[count_++] = gather;
-            bytes_ += (gather.bytes() + kAlignment - 1) / kAlignment * kAlignment;
+            bytes_ += aligned_bytes(gather.bytes());
         });
         if (count_ > 0) problem_ = problem;
     }
@@ -93,7 +91,6 @@ public:
     std::span<const GatherProblem> gathers() const { return {gathers_.data(), count_}; }
 
 private:
-    static constexpr uint64_t kAlignment = 256;
     std::optional<Problem> problem_;
     std::array<GatherProblem, 2> gathers_;
     size_t count_ = 0;

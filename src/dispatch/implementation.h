@@ -3,16 +3,14 @@
 #pragma once
 #include <cstdint>
 
+#include "core/context_type.h"
 #include "core/error.h"
 #include "core/layer_problem.h"
 #include "dispatch/reason.h"
 
-struct mxq_context_s;
-
 namespace mxq {
 
-using Context = mxq_context_s;  // core/context.h
-struct Prepared;                // dispatch/prepared.h
+struct Prepared;  // dispatch/prepared.h
 
 // What a run gets in addition to its problem. The workspace is as large as was asked for.
 struct Launch {

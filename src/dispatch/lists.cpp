@@ -32,7 +32,7 @@ const QuantizeImplementation* const requantize_list[] = {
     &cuda::requantize_codes,      // E4M3 and E2M1 codes, rows of whole aligned 8 codes: any scaling, layout and part
     &cuda::requantize_values,     // any formats, scalings, parts and alignments
     &cuda::quantize_fp4,          // Hadamard transform, stochastic rounding, four-over-six
-    &cpu::requantize,
+    &cpu::quantize,
 };
 
 const AmaxImplementation* const amax_list[] = {
@@ -235,6 +235,27 @@ constexpr Verb<Problem> as_verb(const char* name, const Implementation<Problem>*
     return {name, list, count, order};
 }
 
+// Calls `look` with every verb.
+template <class Look>
+void each_verb(const Look& look) {
+    look(verbs::quantize);
+    look(verbs::requantize);
+    look(verbs::dequantize);
+    look(verbs::convert);
+    look(verbs::amax);
+    look(verbs::swizzle_scales);
+    look(verbs::unswizzle_scales);
+    look(verbs::pad_groups);
+    look(verbs::unpad_groups);
+    look(verbs::gemm);
+    look(verbs::grouped_gemm);
+    look(verbs::route);
+    look(verbs::combine);
+    look(verbs::combine_backward);
+    look(verbs::activate);
+    look(verbs::activate_backward);
+}
+
 }  // namespace
 
 namespace verbs {
@@ -258,31 +279,6 @@ constinit const Verb<RoutedProductProblem> activated_product = as_verb("grouped_
 constinit const Verb<RoutedProductProblem> routed_product = as_verb("grouped_gemm", routed_product_list);
 constinit const Verb<RoutedCombineProblem> routed_combine = as_verb("combine", routed_combine_list);
 }  // namespace verbs
-
-namespace {
-
-// Calls `look` with every verb.
-template <class Look>
-void each_verb(const Look& look) {
-    look(verbs::quantize);
-    look(verbs::requantize);
-    look(verbs::dequantize);
-    look(verbs::convert);
-    look(verbs::amax);
-    look(verbs::swizzle_scales);
-    look(verbs::unswizzle_scales);
-    look(verbs::pad_groups);
-    look(verbs::unpad_groups);
-    look(verbs::gemm);
-    look(verbs::grouped_gemm);
-    look(verbs::route);
-    look(verbs::combine);
-    look(verbs::combine_backward);
-    look(verbs::activate);
-    look(verbs::activate_backward);
-}
-
-}  // namespace
 
 void gather_rows(const Context& context, const GatherProblem& problem, const Launch& launch) {
     (context.is_cpu() ? cpu::gather_rows : cuda::gather_rows).run(context, problem, launch);

@@ -29,7 +29,8 @@ struct Sigmoid {
 };
 
 MXQ_HD Sigmoid sigmoid(float x) {
-    const float e = exp_of_nonpositive(-absolute(x)), large = reciprocal_of_1_to_2(add_rn(1.0f, e)), small = multiply_rn(e, large);
+    const float e = exp_of_nonpositive(-magnitude_of(x)), large = reciprocal_of_1_to_2(add_rn(1.0f, e)),
+                small = multiply_rn(e, large);
     return {x < 0 ? small : large, x < 0 ? large : small};
 }
 

@@ -10,14 +10,6 @@ namespace mxq {
 MXQ_HD float at_most(float value, float most) { return value > most ? most : value; }
 MXQ_HD float at_least(float value, float least) { return value < least ? least : value; }
 
-MXQ_HD float absolute(float value) {
-#if defined(__CUDA_ARCH__)
-    return fabsf(value);  // part of the instruction that reads it
-#else
-    return bits_float(float_bits(value) & kMagnitudeMask);
-#endif
-}
-
 // Returns -104 where the value is below it. NaN stays.
 MXQ_HD float at_least_smallest_exponent(float value) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
@@ -61,7 +53,7 @@ MXQ_HD float exp_of_nonpositive(float given) {
 
 // Returns erf(x).
 MXQ_HD float error_function(float x) {
-    const float s = multiply_rn(x, x), t = at_most(absolute(x), 4.0f);  // erf(4) rounds to 1
+    const float s = multiply_rn(x, x), t = at_most(magnitude_of(x), 4.0f);  // erf(4) rounds to 1
     float near = fused_multiply_add(-0x1.3c6124p-11f, s, 0x1.47c716p-8f);
     near = fused_multiply_add(near, s, -0x1.b6a24ep-6f);
     near = fused_multiply_add(near, s, 0x1.ce1bf0p-4f);

@@ -13,15 +13,6 @@
 
 namespace mxq {
 
-// Returns the magnitude of a value. (On the device an operand's sign is dropped for free; a mask costs an instruction.)
-MXQ_HD float magnitude_of(float value) {
-#if defined(__CUDA_ARCH__)
-    return fabsf(value);
-#else
-    return bits_float(float_bits(value) & kMagnitudeMask);
-#endif
-}
-
 // Returns the value of the E2M1 code of a magnitude; NaN counts as 6.
 MXQ_HD float round_to_e2m1(float magnitude) {
     constexpr uint32_t one = 127u << 23, shift = 22u << 23;

@@ -140,7 +140,7 @@ template <bool squared>
 MXQ_HD float nvfp4_error(float value, uint32_t code, float block_scale_value, const Nvfp4Global& global) {
     const float decoded = divide_rn(nvfp4_product(decode<E2M1>(code), block_scale_value, global.amax), global.largest);
     const float difference = add_rn(decoded, -value);
-    return squared ? multiply_rn(difference, difference) : bits_float(float_bits(difference) & kMagnitudeMask);
+    return squared ? multiply_rn(difference, difference) : magnitude_of(difference);
 }
 
 // Returns the error of a 16x16 block, of whose rows the errors are given.

@@ -48,7 +48,7 @@ TEST_CASE("guard: a long message is cut, not overrun") {
 
 TEST_CASE("guard: a creation that fails leaves NULL") {
     int value = 0, *out = &value;
-    CHECK(mxq::guard_create("f", &out, []() -> int* { throw std::bad_alloc(); }) == MXQ_STATUS_OUT_OF_MEMORY);
+    CHECK(mxq::guard_create(&out, []() -> int* { throw std::bad_alloc(); }) == MXQ_STATUS_OUT_OF_MEMORY);
     CHECK(out == nullptr);
-    CHECK(mxq::guard_create("f", static_cast<int**>(nullptr), [&] { return &value; }) == MXQ_STATUS_INVALID_ARGUMENT);
+    CHECK(mxq::guard_create(static_cast<int**>(nullptr), [&] { return &value; }) == MXQ_STATUS_INVALID_ARGUMENT);
 }

@@ -7,7 +7,7 @@
 //
 // The workspace: codes and scales of A, then of B, of those that move.
 #pragma once
-#include "core/context.h"
+#include "core/context_type.h"
 #include "core/problem.h"
 
 namespace mxq::cuda {

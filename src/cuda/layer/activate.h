@@ -1,6 +1,6 @@
 // Launches the kernel that stores what an activation makes as plain numbers.
 #pragma once
-#include "core/context.h"
+#include "core/context_type.h"
 #include "core/problem.h"
 #include "dispatch/implementation.h"
 

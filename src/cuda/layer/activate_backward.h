@@ -1,6 +1,6 @@
 // Launches the kernels of an activation's gradients. `activate_backward` loads them.
 #pragma once
-#include "core/context.h"
+#include "core/context_type.h"
 #include "core/problem.h"
 
 namespace mxq::cuda {

@@ -15,7 +15,7 @@
 //
 //     lines of a tile     interleaved     16 adjacent rows
 //                         halves          8 adjacent rows, and the 8 rows that are I below
-#include "core/context.h"
+#include "core/context_type.h"
 #include "cuda/kernel_lists.h"
 #include "cuda/layer/activate_elements.cuh"
 #include "cuda/layer/few_choices.cuh"

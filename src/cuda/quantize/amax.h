@@ -1,6 +1,6 @@
 // Largest magnitudes, as a launch that quantize makes before its own.
 #pragma once
-#include "core/context.h"
+#include "core/context_type.h"
 #include "core/problem.h"
 #include "cuda/launch.h"
 #include "dispatch/implementation.h"

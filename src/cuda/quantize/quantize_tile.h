@@ -1,6 +1,6 @@
 // Launches the kernels that hold a tile's values in registers, for any source.
 #pragma once
-#include "core/context.h"
+#include "core/context_type.h"
 #include "core/problem.h"
 #include "dispatch/implementation.h"
 

@@ -8,7 +8,7 @@
 //
 // Padding is zero codes (NaN in the rest of a block of scale 255). Rows past the operand's last have scales of +0.
 #pragma once
-#include "core/context.h"
+#include "core/context_type.h"
 #include "core/problem.h"
 #include "numerics/rebase.h"
 

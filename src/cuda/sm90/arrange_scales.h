@@ -5,7 +5,7 @@
 // so that a step's are bytes in a row. NVFP4's are what codes are multiplied with, as scale_factor makes it; NaN is NaN. Past the
 // end of a line scales are 1, and lines that are not there have the scales of the last.
 #pragma once
-#include "core/context.h"
+#include "core/context_type.h"
 #include "core/problem.h"
 
 namespace mxq::cuda::sm90 {

@@ -2,7 +2,7 @@
 #pragma once
 #include <cstdint>
 
-#include "core/context.h"
+#include "core/context_type.h"
 #include "core/problem.h"
 #include "cuda/sm90/tensor_map.h"
 

@@ -16,7 +16,7 @@
 // Lines are those of all experts, one after the other, or rows where the source has them; groups along the contraction start
 // at multiples of 128 codes. Codes past the end of a line or group are zero.
 #pragma once
-#include "core/context.h"
+#include "core/context_type.h"
 #include "core/problem.h"
 
 namespace mxq::cuda::sm90 {

@@ -5,7 +5,7 @@
 //     for sums of 128    128 codes as fours of each quarter in turn: a thread has a quarter of 128 codes of a line
 //     scales of a box    row after row: a float for 128 codes, or four for blocks of 32
 #pragma once
-#include "core/context.h"
+#include "core/context_type.h"
 #include "core/problem.h"
 
 namespace mxq::cuda::sm90::weights {

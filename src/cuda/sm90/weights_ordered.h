@@ -1,7 +1,7 @@
 // The kernels of weights_sm90 whose sums run over the contraction from its beginning to its end, whatever the number of
 // rows: for few rows where rows must be invariant.
 #pragma once
-#include "core/context.h"
+#include "core/context_type.h"
 #include "core/problem.h"
 
 namespace mxq::cuda::sm90::weights {

@@ -8,7 +8,7 @@
 //
 // F16 becomes two BF16 numbers, as split_f16 makes them: a matrix of high parts, and behind it one of low parts.
 #pragma once
-#include "core/context.h"
+#include "core/context_type.h"
 #include "core/problem.h"
 
 namespace mxq::cuda::sm90::weights {

@@ -1,6 +1,6 @@
 // The pass that transposes FP8 codes: matrices of k rows of n codes to n rows of k codes.
 #pragma once
-#include "core/context.h"
+#include "core/context_type.h"
 #include "core/problem.h"
 
 namespace mxq::cuda {

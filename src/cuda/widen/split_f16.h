@@ -1,7 +1,7 @@
 // The pass that makes two BF16 numbers of each F16 number of an operand (numerics/split_f16.h): a matrix of high parts, and
 // behind it one of low parts.
 #pragma once
-#include "core/context.h"
+#include "core/context_type.h"
 #include "core/problem.h"
 
 namespace mxq::cuda {

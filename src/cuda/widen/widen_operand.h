@@ -5,7 +5,7 @@
 //     groups along the contraction      rows of k codes                ->  k rows of numbers, group after group without padding
 //     all else                          rows of k codes                ->  the same as BF16
 #pragma once
-#include "core/context.h"
+#include "core/context_type.h"
 #include "core/problem.h"
 #include "cuda/transpose/transpose_codes.h"
 #include "cuda/widen/split_f16.h"
