@@ -63,6 +63,12 @@ inline bool keeps_all_rows(const GemmProblem&) { return true; }
 inline Reason needs_no_limit(const GemmProblem& p) {
     if (p.sm_count == 0) return {};
     return [count = p.sm_count] {
+// For bound of those that have one class on every device.
+template <int32_t class_of_bound, class Problem>
+int32_t bound_is(const Context&, const Problem&) {
+    return class_of_bound;
+}
+
         return format_text("cannot keep to %d multiprocessors, which mxq_gemm_options_set_sm_count asks for", count);
     };
 }

@@ -63,9 +63,7 @@ Reason check_kinds(const GemmProblem& p, const Kind& a, const Kind& b) {
                                    find_format(format)->name);
             };
     if (!a.known || !b.known)
-        return [format = (a.known ? p.b : p.a).format] {
-            return format_text("needs bf16, mxfp8, nvfp4 or fp8 operands, found %s", find_format(format)->name);
-        };
+        return needs("bf16, mxfp8, nvfp4 or fp8 operands", find_format((a.known ? p.b : p.a).format)->name);
     if (a.mode == ScaleMode::Block128 && b.mode == ScaleMode::Block128)
         return "needs 1X128 scales on one side at least, found 128X128 on both";
     if (a.mode != b.mode && !(has_blocks_of_128(a.mode) && has_blocks_of_128(b.mode)))
@@ -75,9 +73,7 @@ Reason check_kinds(const GemmProblem& p, const Kind& a, const Kind& b) {
     if (p.a.element == Element::E5M2 && p.b.element == Element::E5M2)
         return "needs e4m3 codes on one side at least, found e5m2 on both";
     if (a.mode == ScaleMode::None && p.d.format != MXQ_FORMAT_F32 && d_type_of(p.d.format) != type_of(p.a.element))
-        return [format = p.d.format] {
-            return format_text("needs d in f32 or in the type of the operands, found %s", find_format(format)->name);
-        };
+        return needs("d in f32 or in the type of the operands", find_format(p.d.format)->name);
     return {};
 }
 
@@ -116,9 +112,7 @@ Reason check_operand(const GemmOperand& operand, ScaleMode mode, const char* nam
 // of 16-bit operands too (1 x 8 x 32 with a beta of 1), by up to 22 times the bound.
 Reason check_added_d(const GemmProblem& p) {
     if (!p.reads_d() || p.d.format == MXQ_FORMAT_F32) return {};
-    return [format = p.d.format] {
-        return format_text("needs an f32 d where beta is set, found %s", find_format(format)->name);
-    };
+    return needs("an f32 d where beta is set", find_format(p.d.format)->name);
 }
 
 Reason check_d(const GemmProblem& p) {

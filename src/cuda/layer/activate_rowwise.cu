@@ -128,8 +128,7 @@ Reason declines(const Context& context, const ActivateProblem& problem) {
     if (p.rowwise.units.codes != 1 || p.rowwise.layout.swizzled)
         return "needs compact scales, and groups without padding, found others";
     if (!is_gated(from.kind)) return "needs an activation with a gate, found one without";
-    if (from.in.format != MXQ_FORMAT_BF16)
-        return [format = from.in.format] { return std::string("needs bf16, found ") + find_format(format)->name; };
+    if (from.in.format != MXQ_FORMAT_BF16) return needs_bf16(from.in);
     if (!has_whole_gates(from, p.source.cols, kNumbers) || !is_wide(p.rowwise, kNumbers))
         return "needs rows of whole aligned vectors, found others";
     if (from.bias.set() && divide_result(p).by_tile) return "needs a row for each warp with a bias, found short ones";

@@ -85,8 +85,6 @@ __global__ void __launch_bounds__(32 * kRows) combine_backward_kernel(const __gr
     if (lane == 0) static_cast<float*>(p.d_weights.data)[at] = from_float<float>(sum);
 }
 
-Reason declines(const Context& context, const CombineBackwardProblem&) { return needs_cuda(context); }
-
 void run(const Context& context, const CombineBackwardProblem& problem, const Launch& call) {
     const bool wide = has_whole_numbers(problem.d_out) && (!problem.has_d_weights || has_whole_numbers(problem.in)) &&
                       (!problem.has_d_in || has_whole_numbers(problem.d_in));
@@ -99,6 +97,6 @@ void load(const Context&) { load_kernel(combine_backward_kernel); }
 
 }  // namespace
 
-const CombineBackwardImplementation combine_backward = {"combine_backward", declines, nullptr, run, load};
+const CombineBackwardImplementation combine_backward = {"combine_backward", needs_cuda_alone, nullptr, run, load};
 
 }  // namespace mxq::cuda

@@ -368,8 +368,6 @@ int warps_of(const RouteProblem& problem, int64_t share) {
     return warps;
 }
 
-Reason declines(const Context& context, const RouteProblem&) { return needs_cuda(context); }
-
 void run(const Context& context, const RouteProblem& problem, const Launch& call) {
     const uint32_t cluster = has_clusters(context) && problem.rows() > kUsualThreads ? kCluster : 1;
     const int64_t shares = std::clamp<int64_t>(ceil_div(problem.rows(), cluster * kUsualThreads), 1, kMostShares);
@@ -398,6 +396,6 @@ void load(const Context&) {
 
 }  // namespace
 
-const RouteImplementation route = {"route", declines, nullptr, run, load};
+const RouteImplementation route = {"route", needs_cuda_alone, nullptr, run, load};
 
 }  // namespace mxq::cuda

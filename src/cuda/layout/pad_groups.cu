@@ -279,8 +279,6 @@ __global__ void __launch_bounds__(kThreads, 3) pad_groups_kernel(const __grid_co
     move_stretch(part, a.grouped, block - 1 - part.flat_blocks);
 }
 
-Reason declines(const Context& context, const PadProblem&) { return needs_cuda(context); }
-
 // Returns the bytes of the widest access that all K-major rows allow.
 int32_t widest_access(const PadProblem::Part& p) {
     const int64_t unit = p.columnwise ? kNvBlock * p.bits / 8 : p.line_bytes;  // columnwise groups start at multiples of 16
@@ -315,6 +313,6 @@ void load(const Context&) { load_kernel(pad_groups_kernel); }
 
 }  // namespace
 
-const PadImplementation pad_groups = {"pad_groups", declines, nullptr, run, load};
+const PadImplementation pad_groups = {"pad_groups", needs_cuda_alone, nullptr, run, load};
 
 }  // namespace mxq::cuda

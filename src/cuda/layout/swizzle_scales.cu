@@ -350,8 +350,6 @@ bool has_whole_squares(const Part& part) {
            part.matrices * part.down <= most_rows;
 }
 
-Reason declines(const Context& context, const SwizzleProblem&) { return needs_cuda(context); }
-
 void divide(Part& part, const GroupedRows& grouped) {
     part.down = ceil_div(part.lines, kSwizzleRows);
     part.paired = !grouped.set() || !part.columnwise;
@@ -425,6 +423,6 @@ void load(const Context&) {
 
 }  // namespace
 
-const SwizzleImplementation swizzle_scales = {"swizzle_scales", declines, nullptr, run, load};
+const SwizzleImplementation swizzle_scales = {"swizzle_scales", needs_cuda_alone, nullptr, run, load};
 
 }  // namespace mxq::cuda

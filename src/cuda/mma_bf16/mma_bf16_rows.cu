@@ -102,11 +102,8 @@ int64_t scales_of_chunks(ScaleLayout layout, int64_t chunks) {
 
 Reason needs_operands(const GemmProblem& p) {
     if (!can_be_bf16(p.a) && !can_widen_codes(p.a))
-        return [format = p.a.format] {
-            return format_text("needs a in BF16, F16 or quantized, found %s", find_format(format)->name);
-        };
-    if (p.b.scale_type == ScaleType::None)
-        return [format = p.b.format] { return format_text("needs b quantized, found %s", find_format(format)->name); };
+        return needs("a in BF16, F16 or quantized", find_format(p.a.format)->name);
+    if (p.b.scale_type == ScaleType::None) return needs("b quantized", find_format(p.b.format)->name);
     if (p.a.across || p.b.across) return "needs both operands along the contraction, found one across it";
     return {};
 }
@@ -217,11 +214,13 @@ void load(const Context& context) {
     load_widen(context);
 }
 
-int32_t bound(const Context&, const GemmProblem&) { return MXQ_BOUND_EXACT_PRODUCTS; }
-
 }  // namespace
 
-const GemmImplementation mma_bf16_rows{
-    .name = "mma_bf16_rows", .run = run, .load = load, .bound = bound, .prepare = prepare, .reads_by_index = reads_by_index};
+const GemmImplementation mma_bf16_rows{.name = "mma_bf16_rows",
+                                       .run = run,
+                                       .load = load,
+                                       .bound = bound_is<MXQ_BOUND_EXACT_PRODUCTS>,
+                                       .prepare = prepare,
+                                       .reads_by_index = reads_by_index};
 
 }  // namespace mxq::cuda

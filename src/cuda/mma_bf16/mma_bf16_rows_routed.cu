@@ -216,9 +216,7 @@ static_assert(16 <= kMostFewChoices);
 
 Reason declines(const Context& context, const RoutedProductProblem& p) {
     if (auto reason = few_rows::declines(context, p.product); !reason.empty()) return reason;
-    if (p.product.a.format != MXQ_FORMAT_BF16)
-        return
-            [format = p.product.a.format] { return format_text("needs rows of BF16, found %s", find_format(format)->name); };
+    if (p.product.a.format != MXQ_FORMAT_BF16) return needs("rows of BF16", find_format(p.product.a.format)->name);
     if (p.product.reads_d()) return "needs a beta of 0";
     return needs_choices(p);
 }
@@ -245,13 +243,14 @@ void run(const Context& context, const RoutedProductProblem& p, const Launch& ca
            "mma_bf16_rows_routed", blocks, call.stream, arguments_of(p), first_start(context, call));
 }
 
-int32_t bound(const Context&, const RoutedProductProblem&) { return MXQ_BOUND_EXACT_PRODUCTS; }
-
 }  // namespace
 
-const RoutedProductImplementation mma_bf16_rows_activate{
-    .name = "mma_bf16_rows_activate", .declines = declines, .run = run, .load = load_all<kernels>, .bound = bound};
+const RoutedProductImplementation mma_bf16_rows_activate{.name = "mma_bf16_rows_activate",
+                                                         .declines = declines,
+                                                         .run = run,
+                                                         .load = load_all<kernels>,
+                                                         .bound = bound_is<MXQ_BOUND_EXACT_PRODUCTS>};
 const RoutedProductImplementation mma_bf16_rows_routed{
-    .name = "mma_bf16_rows_routed", .declines = declines, .run = run, .bound = bound};
+    .name = "mma_bf16_rows_routed", .declines = declines, .run = run, .bound = bound_is<MXQ_BOUND_EXACT_PRODUCTS>};
 
 }  // namespace mxq::cuda

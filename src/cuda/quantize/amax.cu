@@ -440,8 +440,6 @@ bool run_tiles(const Context& context, const QuantizeProblem& p, float* rowwise,
     return true;
 }
 
-Reason declines(const Context& context, const AmaxProblem&) { return needs_cuda(context); }
-
 void run(const Context& context, const AmaxProblem& problem, const Launch& call) {
     const QuantizeProblem& p = problem.quantize;
     launch_amax(context, p, p.has_rowwise ? p.rowwise.amax : nullptr, p.has_columnwise ? p.columnwise.amax : nullptr, call);
@@ -474,6 +472,6 @@ Start launch_amax(const Context& context, const QuantizeProblem& problem, float*
     return read || zeroed ? overlapped_start(context) : Start::AfterAll;
 }
 
-const AmaxImplementation amax = {"amax", declines, nullptr, run, load};
+const AmaxImplementation amax = {"amax", needs_cuda_alone, nullptr, run, load};
 
 }  // namespace mxq::cuda

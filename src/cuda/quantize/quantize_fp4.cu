@@ -269,8 +269,7 @@ Key key_of(const QuantizeProblem& p) {
 HadamardSigns signs_of_part(const QuantizedPart& part) { return hadamard_signs(part.transformed ? part.hadamard_mask : 0); }
 
 Reason declines(const Context& context, const QuantizeProblem& problem) {
-    if (problem.format->element != Element::E2M1)
-        return [format = problem.format] { return std::string("needs nvfp4 or mxfp4, found ") + format->name; };
+    if (problem.format->element != Element::E2M1) return needs("nvfp4 or mxfp4", problem.format->name);
     if (problem.tile.is_row()) return "needs scales of blocks, found row";
     return needs_cuda(context);
 }

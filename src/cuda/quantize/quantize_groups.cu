@@ -301,8 +301,7 @@ int64_t blocks_across(const QuantizeProblem& p, int64_t down) {
 Reason declines(const Context& context, const QuantizeProblem& problem) {
     if (!problem.grouped.set()) return "needs groups, found none";
     if (Reason reason = declines_two_tiles(context, problem); !reason.empty()) return reason;
-    if (problem.tile.length != kMxBlock)
-        return [name = problem.tile.name] { return std::string("needs blocks of 1x32 or 32x32, found ") + name; };
+    if (problem.tile.length != kMxBlock) return needs("blocks of 1x32 or 32x32", problem.tile.name);
     if (problem.columnwise.units.codes % kSubtileRows != 0)
         return "needs groups that begin at multiples of 32 codes, found others";
     const auto fits = [](const QuantizedPart& part) { return !part.layout.swizzled || is_aligned(part.scales, 16); };

@@ -115,8 +115,7 @@ constexpr auto kernels = kernels_of(
 
 Reason declines(const Context& context, const QuantizeProblem& problem) {
     if (Reason reason = declines_tile_options(problem); !reason.empty()) return reason;
-    if (!is_e4m3_or_e2m1(problem.format->element))
-        return [format = problem.format] { return std::string("needs e4m3 or e2m1 codes out, found ") + format->name; };
+    if (!is_e4m3_or_e2m1(problem.format->element)) return needs("e4m3 or e2m1 codes out", problem.format->name);
     if (Reason reason = declines_code_source(problem); !reason.empty()) return reason;
     return needs_cuda(context);
 }
