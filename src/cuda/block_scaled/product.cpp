@@ -103,9 +103,4 @@ void move_operand(const Context& context, const BlockScaledOperand& operand, voi
     if (operand.swizzles) swizzle_scales.run(context, swizzle_of(operand), {nullptr, stream});
 }
 
-void load_movers(const Context& context) {
-    load_widen_codes();
-    swizzle_scales.load(context);
-}
-
 }  // namespace mxq::cuda

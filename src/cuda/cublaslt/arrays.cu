@@ -261,7 +261,7 @@ void zero_rest(const Context& context, const GemmProblem& p, void* stream) {
            Zero{p, d_bytes(p)});
 }
 
-void load_arrays() {
+void load_arrays(const Context&) {
     load_kernel(prepare_groups_kernel);
     load_kernel(fill_factors_kernel);
     load_kernel(pack_scales_kernel);

@@ -275,6 +275,6 @@ void rebase(const Context& context, const RebaseCall& call, void* stream) {
     launch(context, kernels, {call.from.element, call.grouping, is_wide_source(call.from)}, "rebase", grid, stream, args);
 }
 
-void load_rebase() { load_kernels(kernels); }
+void load_rebase(const Context&) { load_kernels(kernels); }
 
 }  // namespace mxq::cuda
