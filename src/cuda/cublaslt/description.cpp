@@ -50,8 +50,6 @@ cudaDataType d_type_of(int32_t format) {
     return format == MXQ_FORMAT_F32 ? CUDA_R_32F : format == MXQ_FORMAT_F16 ? CUDA_R_16F : CUDA_R_16BF;
 }
 
-int64_t d_bytes(const GemmProblem& p) { return p.d.format == MXQ_FORMAT_F32 ? 4 : 2; }
-
 bool has_blocks_of_128(ScaleMode mode) { return mode == ScaleMode::Vec128 || mode == ScaleMode::Block128; }
 bool is_scalar(ScaleMode mode) { return mode == ScaleMode::Scalar || mode == ScaleMode::GroupScalar; }
 
@@ -118,8 +116,8 @@ Reason check_added_d(const GemmProblem& p) {
 Reason check_d(const GemmProblem& p) {
     if (auto reason = check_added_d(p); !reason.empty()) return reason;
     if (auto reason = check_pointer("", "d", p.d.data); !reason.empty()) return reason;
-    if (auto reason = check_multiple("rows of ", "d", p.n * d_bytes(p)); !reason.empty()) return reason;
-    return check_multiple("the row stride of ", "d", p.d.row_stride * d_bytes(p));
+    if (auto reason = check_multiple("rows of ", "d", p.n * p.d.element_bytes()); !reason.empty()) return reason;
+    return check_multiple("the row stride of ", "d", p.d.row_stride * p.d.element_bytes());
 }
 
 // Tensor cores need 16-byte vectors. Without groups, cuBLASLt has slower kernels for other 16-bit operands.
@@ -398,7 +396,7 @@ GemmProblem product_of_group(const GemmProblem& p, const GroupStart& a, const Gr
     }
     if (p.bias.values)
         one.bias.values = static_cast<const uint8_t*>(p.bias.values) + a.index * p.n * (find_format(p.bias.format)->bits / 8);
-    one.d.data = static_cast<uint8_t*>(p.d.data) + d_row * p.d.row_stride * d_bytes(p);
+    one.d.data = static_cast<uint8_t*>(p.d.data) + d_row * p.d.row_stride * p.d.element_bytes();
     return one;
 }
 
@@ -409,8 +407,7 @@ int64_t packed_floats(const GemmProblem& p, Side side) {
     if (grouping == Grouping::Contraction) return operand.length / kBlock128 * operand.lines;
     if (grouping == Grouping::Rows)
         return layout.columns * padded_rows_bound(p.group_rows, p.groups.count, kPackedRows);
-    if (layout.tile_rows == 1) return operand.matrices * layout.columns * operand.lines;
-    return operand.matrices * ceil_div(operand.lines, kBlock128) * round_up(layout.columns, kPackedColumns);
+    return operand.matrices * packed_matrix(operand);
 }
 
 }  // namespace mxq::cuda::lt
