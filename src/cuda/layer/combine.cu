@@ -7,12 +7,12 @@
 //     thread (unaligned)    0 1 2 ... 127 0 1 2 ... 127 0 ...         one number at a time, neighbouring threads adjacent
 //
 // Bytes an element of the output: its own, those of k rows, and of the residual. Each row is read once. Bound by memory.
+#include "core/routed_problem.h"
 #include "cuda/implementations.h"
 #include "cuda/kernel_lists.h"
 #include "cuda/layer/choices.cuh"
 #include "cuda/memory/dependent_launch.cuh"
 #include "cuda/memory/grid.cuh"
-#include "cuda/routed_implementations.h"
 
 namespace mxq::cuda {
 namespace {

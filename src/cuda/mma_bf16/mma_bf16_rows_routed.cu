@@ -16,12 +16,13 @@
 //     lines of a tile     interleaved     16 adjacent rows
 //                         halves          8 adjacent rows, and the 8 rows that are I below
 #include "core/context_type.h"
+#include "core/routed_problem.h"
+#include "cuda/implementations.h"
 #include "cuda/kernel_lists.h"
 #include "cuda/layer/activate_elements.cuh"
 #include "cuda/layer/few_choices.cuh"
 #include "cuda/memory/dependent_launch.cuh"
 #include "cuda/mma_bf16/few_rows.cuh"
-#include "cuda/routed_implementations.h"
 #include "dispatch/prepared.h"
 
 namespace mxq::cuda {
