@@ -82,7 +82,7 @@ struct KernelEntry {
     using Arguments = ArgumentsType;
     Key key;
     void (*function)(Arguments);
-    int threads;
+    dim3 threads;
     size_t shared_bytes;  // dynamic
 };
 
@@ -109,8 +109,8 @@ void launch(const Context& context, const List& list, const typename EntryOf<Lis
     void* pointers[] = {const_cast<void*>(static_cast<const void*>(&arguments))};
     for (const auto& entry : list)
         if (entry.key == key)
-            return launch_kernel(context, reinterpret_cast<const void*>(entry.function), name, grid,
-                                 dim3(unsigned(entry.threads)), entry.shared_bytes, stream, pointers, start, cluster);
+            return launch_kernel(context, reinterpret_cast<const void*>(entry.function), name, grid, entry.threads,
+                                 entry.shared_bytes, stream, pointers, start, cluster);
     fail(MXQ_STATUS_INTERNAL_ERROR, "%s has no kernel for a problem that it took", name);
 }
 

@@ -283,12 +283,10 @@ __global__ void __launch_bounds__(kTwoTilesThreads, kTwoTilesBlocks)
 
 // ---- On the host ---------------------------------------------------------------------------------------------------------
 
-using Kernel = void (*)(Arguments);
-
-Kernel kernel_of(Element element, bool squares) {
-    if (element == Element::E4M3) return squares ? quantize_groups_kernel<E4M3, true> : quantize_groups_kernel<E4M3, false>;
-    return squares ? quantize_groups_kernel<E5M2, true> : quantize_groups_kernel<E5M2, false>;
-}
+// The second value: scales of squares.
+constexpr auto kernels =
+    kernels_of([]<class E>(E, auto squares) { return kernel(quantize_groups_kernel<E, squares.value>, kTwoTilesBlock); },
+               ElementsOf8Bits{}, Values<false, true>{});
 
 // Returns the thread blocks in a row of the grid. A thread block takes three tiles of columns after one search where a
 // search takes long and enough thread blocks are left for all SMs.
@@ -315,17 +313,12 @@ Reason declines(const Context& context, const QuantizeProblem& problem) {
 void run(const Context& context, const QuantizeProblem& problem, const Launch& call) {
     const int64_t down = ceil_div(subtiles_bound(problem), int64_t(kBlockSubtiles));
     const Arguments a{down, scale_rule(problem, AmaxBuffers(problem, nullptr)).saturates, {Tiles(problem).units}, problem};
-    launch_two_tiles(context, kernel_of(problem.format->element, problem.square_tiles), "quantize_groups",
-                     grid_of_rows(blocks_across(problem, down), down), call.stream, a, Start::AfterAll);
-}
-
-void load(const Context&) {
-    for (Element element : {Element::E4M3, Element::E5M2})
-        for (bool squares : {false, true}) load_kernel(kernel_of(element, squares));
+    launch(context, kernels, {problem.format->element, problem.square_tiles}, "quantize_groups",
+           grid_of_rows(blocks_across(problem, down), down), call.stream, a);
 }
 
 }  // namespace
 
-const QuantizeImplementation quantize_groups = {"quantize_groups", declines, nullptr, run, load};
+const QuantizeImplementation quantize_groups = {"quantize_groups", declines, nullptr, run, load_all<kernels>};
 
 }  // namespace mxq::cuda

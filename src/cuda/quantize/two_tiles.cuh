@@ -5,6 +5,7 @@
 //     threadIdx.y 1   rows 128..255   shared[1]: the other half       }
 #pragma once
 #include "cuda/device.h"
+#include "cuda/kernel_lists.h"
 #include "cuda/quantize/quantize_tile.cuh"
 #include "cuda/quantize/quantize_tile.h"
 
@@ -18,6 +19,7 @@ constexpr bool kTwoTilesFit = false;
 constexpr bool kTwoTilesFit = true;
 #endif
 
+constexpr dim3 kTwoTilesBlock(Patch<Bf16>::threads, kTwoTiles);
 constexpr int kTwoTilesThreads = kTwoTiles * Patch<Bf16>::threads, kTwoTilesBlocks = kSmBlocks<Bf16> / kTwoTiles;
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
@@ -43,15 +45,6 @@ inline Reason declines_two_tiles(const Context& context, const QuantizeProblem& 
                                capability / 10, capability % 10, code / 10, code % 10);
         };
     return "";
-}
-
-// Launches thread blocks of two tiles.
-template <class Arguments>
-void launch_two_tiles(const Context& context, void (*kernel)(Arguments), const char* name, dim3 grid, void* stream,
-                      const Arguments& a, Start start) {
-    void* arguments[] = {const_cast<Arguments*>(&a)};
-    launch_kernel(context, reinterpret_cast<const void*>(kernel), name, grid, dim3(Patch<Bf16>::threads, kTwoTiles), 0,
-                  stream, arguments, start);
 }
 
 // ---- On the device ---------------------------------------------------------------------------------------------------
