@@ -22,7 +22,6 @@
 #include "cuda/tile/tile_source.cuh"
 #include "cuda/kernel_lists.h"
 #include "cuda/implementations.h"
-#include "cuda/requantize/amax_codes.h"
 #include "numerics/hadamard.h"
 
 namespace mxq::cuda {
