@@ -115,7 +115,7 @@ __device__ PackedRows rows_of_group(const Pack& args, const Group& group, uint32
 
 __device__ PackedRows lines_of_group(const Pack& args, const PackBlock& block) {
     const ScaleLayout& layout = args.operand.layout;
-    const Group group = group_of_index(args.grouped, args.operand.units, args.operand.units, block.matrix);
+    const Group group = find_group<GroupBy::Index>(args.grouped, args.operand.units, args.operand.units, block.matrix);
     const int64_t columns = ceil_div(group.rows, kBlock128);
     return {floats(args.operand) + group_scale_offset(layout, group.first()),
             args.to + group.first().codes / kBlock128 * args.lines, int64_t(block.row_tile) * kSwizzleRows, args.lines,
@@ -167,7 +167,7 @@ __device__ void zero_rows(const GemmProblem& p, int64_t first, int64_t rows, uin
 __global__ void zero_rest_kernel(const __grid_constant__ GemmProblem p) {
     const bool by_rows = p.grouping == Grouping::Rows;
     const GroupUnits second = by_rows ? GroupUnits{p.d.group_unit, 1} : p.b.units;
-    const Group group = group_of_index({p.groups, p.group_rows}, p.a.units, second, blockIdx.x / kZeroBlocks);
+    const Group group = find_group<GroupBy::Index>({p.groups, p.group_rows}, p.a.units, second, blockIdx.x / kZeroBlocks);
     const int64_t first = by_rows ? group.second().codes + group.rows : group.index * p.m;
     const int64_t rows = by_rows ? round_up(group.rows, p.d.group_unit) - group.rows : group.rows == 0 ? p.m : 0;
     zero_rows(p, first, rows, blockIdx.x % kZeroBlocks, kZeroBlocks);

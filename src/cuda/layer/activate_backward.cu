@@ -217,7 +217,7 @@ __global__ void __launch_bounds__(kTile) bias_sum_kernel(const __grid_constant__
     if (one >= count) return;
     int64_t first = one * a.tiles.down, chunks = a.tiles.down;
     if (a.grouped.groups.set) {
-        const Group group = group_of_index(a.grouped, {1, 1}, {1, 1}, one);
+        const Group group = find_group<GroupBy::Index>(a.grouped, {1, 1}, {1, 1}, one);
         first = group.first_group_tile, chunks = a.tiles.units.group_tiles(group.rows);
     }
     if (col >= cols) return;

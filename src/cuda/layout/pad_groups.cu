@@ -258,7 +258,7 @@ __device__ __forceinline__ void move_stretch(const Part& part, const GroupedRows
     const PadProblem::Part& p = part.problem;
     const int64_t group_tile = block / part.stretches;
     __shared__ Stretch stretch;
-    const Group group = group_of_tile(grouped, p.in.units, p.out.units, group_tile);
+    const Group group = find_group<GroupBy::Tile>(grouped, p.in.units, p.out.units, group_tile);
     if (!group.exists()) return;
     if (threadIdx.x == 0)
         stretch = {group, (group_tile - group.first_group_tile) * kGroupTile, round_up(group.rows, p.in.units.codes),

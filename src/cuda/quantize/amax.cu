@@ -82,7 +82,7 @@ __device__ __forceinline__ bool find_region(const Regions& r, int64_t index, Reg
     region.col = (index - group_tile * r.across) * r.span;
     region.cols = int(min(r.in.cols - region.col, int64_t(r.span)));
     if (r.grouped.groups.set) {
-        const Group group = group_of_tile(r.grouped, r.in_units, r.line_units, group_tile);
+        const Group group = find_group<GroupBy::Tile>(r.grouped, r.in_units, r.line_units, group_tile);
         if (!group.exists()) return false;
         const uint32_t row = (uint32_t(group_tile) - group.first_group_tile) * uint32_t(kSwizzleRows);
         region.scope = group.index;
@@ -237,7 +237,7 @@ struct ZeroArguments {
 
 // Zeroes the rowwise maxima of all groups, padding included. What follows them is not written.
 __global__ void __launch_bounds__(kSwizzleRows) zero_lines_kernel(const __grid_constant__ ZeroArguments a) {
-    const Group group = group_of_tile(a.grouped, a.units, {}, block_index());
+    const Group group = find_group<GroupBy::Tile>(a.grouped, a.units, {}, block_index());
     if (!group.exists()) return;
     const int64_t row = (block_index() - group.first_group_tile) * kSwizzleRows + threadIdx.x;
     if (row < round_up(group.rows, a.units.codes)) a.rowwise[group.first().codes + row] = 0;
