@@ -31,6 +31,8 @@ struct Arguments : RowwiseCodes {
 struct Activated {
     static constexpr int count = kNumbers;
     float values[kNumbers];
+
+    __device__ __forceinline__ float operator[](int i) const { return values[i]; }
 };
 
 template <Nonfinite policy>
@@ -39,16 +41,6 @@ __device__ __forceinline__ uint32_t largest_magnitude(const Activated& of) {
 #pragma unroll
     for (const float value : of.values) largest = larger_magnitudes<float, policy>(largest, float_bits(value));
     return largest;
-}
-
-template <class E>
-__device__ __forceinline__ Codes<kNumbers> quantize_vector(const Activated& of, float factor) {
-    Codes<kNumbers> codes{};
-#pragma unroll
-    for (int i = 0; i < kNumbers; i += 2)
-        codes.words[i / 4] |= encode_pair<E>(multiply_rn(of.values[i], factor), multiply_rn(of.values[i + 1], factor))
-                              << (i % 4 * 8);
-    return codes;
 }
 
 // Loads the gates and ups of the requests of a lane, and activates them. Elements that do not exist are +0. A request that

@@ -42,19 +42,6 @@ __device__ __forceinline__ void store_any(const float (&values)[kNumbers], const
     });
 }
 
-// Returns the sum of all partial sums of a warp, as a tree.
-__device__ __forceinline__ float sum_tree(float (&sums)[kNumbers]) {
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2)
-#pragma unroll
-        for (int i = 0; i < kNumbers; i++) sums[i] = add_rn(sums[i], __shfl_down_sync(kAllLanes, sums[i], distance));
-#pragma unroll
-    for (int distance = kNumbers / 2; distance > 0; distance /= 2)
-#pragma unroll
-        for (int i = 0; i < distance; i++) sums[i] = add_rn(sums[i], sums[i + distance]);
-    return sums[0];
-}
-
 __global__ void __launch_bounds__(32 * kRows) combine_backward_kernel(const __grid_constant__ Arguments a) {
     const CombineBackwardProblem& p = a.problem;
     const int64_t choice = block_index() * kRows + threadIdx.x / 32, lane = threadIdx.x % 32;
