@@ -51,15 +51,7 @@ __global__ void __launch_bounds__(32 * warps, kResidentWarps<kind> / warps)
     consumer.multiply(tile, [&](uint32_t row, uint32_t part) { return row_of_tile(args, tile, row, part); },
                       [] {});
     if (threadIdx.x == 0) kept = tile;
-    const uint32_t lane = threadIdx.x % 32;
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        parts[threadIdx.x / 32][(lane % 4 * 2 + i % 2) * kTileLines + lane / 4 + i / 2 * 8] = consumer.sums[i];
-    bool again = false;
-    if constexpr (promotes)
-        again = __syncthreads_or(consumer.met_unusual);
-    else
-        __syncthreads();
+    const bool again = consumer.put_sums(parts);
     const uint32_t column = threadIdx.x % kTileLines, line = tile.line + column;
     const auto sum_again = [&](uint32_t of, uint32_t at) { return cuda::sum_again(p, kept.a, kept.b, kept.row + of, at); };
     const auto sum_of = [&](uint32_t row) {

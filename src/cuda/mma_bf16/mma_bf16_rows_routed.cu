@@ -141,15 +141,7 @@ __global__ void __launch_bounds__(32 * warps, few_rows::kResidentWarps<kind> / w
             tile, [&](uint32_t row, uint32_t) { return row_of<activates>(args, choices, tile, row); },
             [] { wait_for_previous_kernel(); });
         if (threadIdx.x == 0) kept = tile;
-        const uint32_t lane = threadIdx.x % 32;
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            parts[threadIdx.x / 32][(lane % 4 * 2 + i % 2) * kTileLines + lane / 4 + i / 2 * 8] = consumer.sums[i];
-        bool again = false;
-        if constexpr (promotes)
-            again = __syncthreads_or(consumer.met_unusual);
-        else
-            __syncthreads();
+        const bool again = consumer.put_sums(parts);
         const uint32_t column = threadIdx.x % kTileLines, second = column / 8 * (args.to_second_line() - 8);
         const uint32_t line = tile.line + column + second;
         // A row of A by itself.
