@@ -383,12 +383,7 @@ Runs runs_of(float* rowwise, int64_t rowwise_count, float* columnwise, int64_t c
             {rowwise ? rowwise_count : 0, columnwise && columnwise != rowwise ? columnwise_count : 0}};
 }
 
-// Zero all maxima of the problem. Both return what `zero` does.
-bool zero_everything(const Context& context, const QuantizeProblem& p, float* rowwise, float* columnwise, const Launch& call) {
-    const int64_t count = scope_count(p, first_part(p));
-    return zero(context, runs_of(rowwise, count, columnwise, count), call);
-}
-
+// Zeroes the maxima of all rows and columns. Returns what `zero` does.
 bool zero_lines(const Context& context, const QuantizeProblem& p, float* rowwise, float* columnwise, const Launch& call) {
     const bool grouped = p.grouped.set();
     const int64_t columns = (grouped ? p.grouped.groups.count : p.source.matrices) * p.columnwise.lines;
@@ -458,8 +453,9 @@ Start launch_amax(const Context& context, const QuantizeProblem& problem, float*
                   const Launch& call) {
     if (!rowwise_out && !columnwise_out) return Start::AfterAll;
     const bool transformed = (rowwise_out && problem.rowwise.transformed) || (columnwise_out && problem.columnwise.transformed);
+    const int64_t scopes = scope_count(problem, first_part(problem));
     const bool zeroed = is_per_line(problem) ? zero_lines(context, problem, rowwise_out, columnwise_out, call)
-                                             : zero_everything(context, problem, rowwise_out, columnwise_out, call);
+                                             : zero(context, runs_of(rowwise_out, scopes, columnwise_out, scopes), call);
     const Start start = zeroed ? overlapped_start(context) : Start::AfterAll;
     bool read;
     if (!transformed && takes_amax_codes(problem))

@@ -139,12 +139,6 @@ __device__ __forceinline__ void put_subtile_rows(const QuantizeProblem& p, const
 
 // ---- Scales ------------------------------------------------------------------------------------------------------------
 
-template <class E>
-__device__ __forceinline__ const PartScales<E>& scales_of_subtile(const SubtilesShared<E>& shared, int subtile,
-                                                                  int columnwise) {
-    return shared.tiles[subtile / kTileSubtiles].scales.parts[columnwise];
-}
-
 // The columnwise scales of the word that starts with the warp's subtile, if one does: a word for each row, four of them a
 // lane. They are read from shared memory before codes are stored, so that nothing waits for them.
 template <class E>
@@ -195,7 +189,8 @@ __device__ __forceinline__ void store_word_rows(const QuantizeProblem& p, const 
     for (int i = 0; i < 4; i++) {
         const int at = warp + i - word.begin;
         const bool exists = i >= word.begin && i < word.begin + word.count && (!squares || lane < shared.subtiles[at].rows);
-        words[i] = exists ? scales_of_subtile(shared, at, 0).words[0][at % kTileSubtiles * kSubtileRows + lane] : 0;
+        words[i] =
+            exists ? shared.tiles[at / kTileSubtiles].scales.parts[0].words[0][at % kTileSubtiles * kSubtileRows + lane] : 0;
     }
     if (word.is_whole())
         *reinterpret_cast<uint4*>(to) = {words[0], words[1], words[2], words[3]};
@@ -305,7 +300,7 @@ Reason declines(const Context& context, const QuantizeProblem& problem) {
     const auto fits = [](const QuantizedPart& part) { return !part.layout.swizzled || is_aligned(part.scales, 16); };
     if (!fits(problem.columnwise) || (problem.has_rowwise && !fits(problem.rowwise)))
         return "needs swizzled scales at multiples of 16 bytes, found others";
-    if (problem.has_rowwise && code_access(problem.rowwise, true).bytes < 8)
+    if (problem.has_rowwise && code_access(problem.rowwise, true) < 8)
         return "needs rows of codes at multiples of 8 bytes, found others";
     return "";
 }

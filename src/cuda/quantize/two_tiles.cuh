@@ -28,12 +28,9 @@ constexpr int kTwoTilesThreads = kTwoTiles * Patch<Bf16>::threads, kTwoTilesBloc
 inline Reason declines_two_tiles(const Context& context, const QuantizeProblem& problem) {
     if (Reason reason = declines_tile_options(problem); !reason.empty()) return reason;
     if (!problem.has_columnwise) return "needs a columnwise part, found the rowwise one alone";
-    if (!is_bf16(problem))
-        return
-            [format = problem.source.plain.format] { return std::string("needs bf16, found ") + find_format(format)->name; };
-    if (problem.format->bits != 8)
-        return [format = problem.format] { return std::string("needs codes of 8 bits, found ") + format->name; };
-    if (!is_wide_patch_source(problem) || code_access(problem.columnwise, problem.grouped.set()).bytes != 16)
+    if (!is_bf16(problem)) return needs_bf16(problem.source.plain);
+    if (problem.format->bits != 8) return needs("codes of 8 bits", problem.format->name);
+    if (!is_wide_patch_source(problem) || code_access(problem.columnwise, problem.grouped.set()) != 16)
         return "needs aligned rows and aligned codes, found others";
     if (Tiles(problem).count() == 0) return "needs elements, found none";
     if (Reason reason = needs_cuda(context); !reason.empty()) return reason;

@@ -193,13 +193,7 @@ __device__ __forceinline__ bool find_in_groups(const Arguments& args, int halves
     return exists;
 }
 
-// Blocks that share an SM. Codes of four bits leave registers for one more; below sm_89 all are converted in software, which
-// takes more.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
-constexpr bool kConvertsInSoftware = true;
-#else
-constexpr bool kConvertsInSoftware = false;
-#endif
+// Blocks that share an SM. Codes of four bits leave registers for one more.
 template <int bits>
 constexpr int kSmBlocks = kConvertsInSoftware ? 4 : bits == 4 ? 6 : 5;
 
