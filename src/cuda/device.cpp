@@ -21,6 +21,25 @@ void require_driver() {
              version % 1000 / 10, CUDART_VERSION / 1000);
 }
 
+// Names the kernel as the linker does, where CUDA tells its name.
+void check_kernel(cudaError_t status, const char* what, const void* kernel) {
+    if (status == cudaSuccess) return;
+    const char* name = nullptr;
+    const bool is_named = cudaFuncGetName(&name, kernel) == cudaSuccess && name;
+    check(status, format_text("%s a kernel (%s)", what, is_named ? name : "its name is unknown").c_str());
+}
+
+// Returns whether work that is enqueued becomes part of a graph. True as well of the default stream while another stream is
+// captured, as CUDA does not tell then.
+bool is_capturing(const Context& context, void* stream) {
+    const CurrentDevice current(*context.cuda);
+    cudaStreamCaptureStatus status;
+    const cudaError_t asked = cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status);
+    if (asked == cudaErrorStreamCaptureImplicit) return true;
+    check(asked, "cudaStreamIsCapturing");
+    return status != cudaStreamCaptureStatusNone;
+}
+
 }  // namespace
 
 Device::Device(int ordinal, const std::string& cublaslt_path) : ordinal_(ordinal) {
@@ -140,18 +159,6 @@ Reason needs_cuda(const Context& context) {
     return context.is_cuda() ? "" : "needs a CUDA context, found a CPU one";
 }
 
-namespace {
-
-// Names the kernel as the linker does, where CUDA tells its name.
-void check_kernel(cudaError_t status, const char* what, const void* kernel) {
-    if (status == cudaSuccess) return;
-    const char* name = nullptr;
-    const bool is_named = cudaFuncGetName(&name, kernel) == cudaSuccess && name;
-    check(status, format_text("%s a kernel (%s)", what, is_named ? name : "its name is unknown").c_str());
-}
-
-}  // namespace
-
 int load_kernel(const void* kernel, size_t shared_bytes) {
     cudaFuncAttributes attributes;
     check_kernel(cudaFuncGetAttributes(&attributes, kernel), "loading", kernel);
@@ -165,21 +172,6 @@ void prefer_shared_memory(const void* kernel) {
     check_kernel(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
                  "dividing the shared memory of", kernel);
 }
-
-namespace {
-
-// Returns whether work that is enqueued becomes part of a graph. True as well of the default stream while another stream is
-// captured, as CUDA does not tell then.
-bool is_capturing(const Context& context, void* stream) {
-    const CurrentDevice current(*context.cuda);
-    cudaStreamCaptureStatus status;
-    const cudaError_t asked = cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status);
-    if (asked == cudaErrorStreamCaptureImplicit) return true;
-    check(asked, "cudaStreamIsCapturing");
-    return status != cudaStreamCaptureStatusNone;
-}
-
-}  // namespace
 
 int compute_capability(const Context& context) { return context.cuda ? context.cuda->compute_capability : 0; }
 int multiprocessors(const Context& context) { return context.cuda ? context.cuda->multiprocessors : 0; }

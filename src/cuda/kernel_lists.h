@@ -46,7 +46,7 @@ inline constexpr Element kNameOf<E2M1> = Element::E2M1;
 
 // A kernel without a name yet.
 template <class Arguments>
-constexpr KernelEntry<std::tuple<>, Arguments> kernel(void (*function)(Arguments), int threads, size_t shared_bytes = 0) {
+constexpr KernelEntry<std::tuple<>, Arguments> kernel(void (*function)(Arguments), dim3 threads, size_t shared_bytes = 0) {
     return {{}, function, threads, shared_bytes};
 }
 

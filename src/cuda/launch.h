@@ -48,6 +48,20 @@ void clear(const Context& context, void* at, size_t bytes, const char* what, voi
 // Returns why an implementation that needs a CUDA context declines this one; empty where it is a CUDA context.
 Reason needs_cuda(const Context& context);
 
+// Declines for an implementation that needs nothing else.
+template <class Problem>
+Reason needs_cuda_alone(const Context& context, const Problem&) {
+    return needs_cuda(context);
+}
+
+// Returns why an implementation for other chips declines a compute capability.
+inline Reason needs_capability(const char* what, int32_t found) {
+    return [what, found] { return format_text("needs compute capability %s, found %d.%d", what, found / 10, found % 10); };
+}
+
+// Returns why an implementation that takes BF16 alone declines another plain input.
+inline Reason needs_bf16(const PlainMatrix& in) { return needs("bf16", find_format(in.format)->name); }
+
 // Loads a kernel, so that none is loaded under graph capture, and allows it this much dynamic shared memory. Returns the compute
 // capability that its code was compiled for: 90 for 9.0.
 int load_kernel(const void* kernel, size_t shared_bytes);
@@ -68,7 +82,7 @@ struct KernelEntry {
     using Arguments = ArgumentsType;
     Key key;
     void (*function)(Arguments);
-    int threads;
+    dim3 threads;
     size_t shared_bytes;  // dynamic
 };
 
@@ -95,8 +109,8 @@ void launch(const Context& context, const List& list, const typename EntryOf<Lis
     void* pointers[] = {const_cast<void*>(static_cast<const void*>(&arguments))};
     for (const auto& entry : list)
         if (entry.key == key)
-            return launch_kernel(context, reinterpret_cast<const void*>(entry.function), name, grid,
-                                 dim3(unsigned(entry.threads)), entry.shared_bytes, stream, pointers, start, cluster);
+            return launch_kernel(context, reinterpret_cast<const void*>(entry.function), name, grid, entry.threads,
+                                 entry.shared_bytes, stream, pointers, start, cluster);
     fail(MXQ_STATUS_INTERNAL_ERROR, "%s has no kernel for a problem that it took", name);
 }
 

@@ -1,8 +1,8 @@
 // Stand-ins for the chips' folders that a build leaves out: every implementation of such a folder declines. The build sets
 // MXQ_BUILT_PORTABLE and MXQ_BUILT_SM90 to 1 for the folders that it has, to 0 for the others.
+#include "core/routed_problem.h"
 #include "cuda/backend.h"
 #include "cuda/implementations.h"
-#include "cuda/routed_implementations.h"
 
 namespace mxq::cuda {
 namespace {
@@ -38,10 +38,6 @@ template <class Problem>
 #undef MXQ_IMPLEMENTATION
 
 #if !MXQ_BUILT_PORTABLE
-constinit const RoutedProductImplementation mma_bf16_rows_activate{"mma_bf16_rows_activate", built_without_cuda<RoutedProductProblem>};
-constinit const RoutedProductImplementation mma_bf16_rows_routed{"mma_bf16_rows_routed", built_without_cuda<RoutedProductProblem>};
-constinit const RoutedCombineImplementation combine_choices{"combine_choices", built_without_cuda<RoutedCombineProblem>};
-
 void open(Context&, int, const std::string&, void (*)(const Context&)) {
     fail(MXQ_STATUS_NO_DEVICE,
          "this libmxq was built without CUDA; use MXQ_DEVICE_CPU, or build it where a CUDA compiler is found (MXQ_CUDA=ON)");

@@ -10,7 +10,9 @@
 
 namespace mxq {
 
-struct Prepared;  // dispatch/prepared.h
+struct Prepared;              // dispatch/prepared.h
+struct RoutedProductProblem;  // core/routed_problem.h
+struct RoutedCombineProblem;
 
 // What a run gets in addition to its problem. The workspace is as large as was asked for.
 struct Launch {
@@ -52,12 +54,20 @@ using SwizzleImplementation = Implementation<SwizzleProblem>;
 using ActivateImplementation = Implementation<ActivateProblem>;
 using GemmImplementation = Implementation<GemmProblem>;
 using RouteImplementation = Implementation<RouteProblem>;
+using RoutedProductImplementation = Implementation<RoutedProductProblem>;
+using RoutedCombineImplementation = Implementation<RoutedCombineProblem>;
 using GatherImplementation = Implementation<GatherProblem>;
 using CombineImplementation = Implementation<CombineProblem>;
 using CombineBackwardImplementation = Implementation<CombineBackwardProblem>;
 
 // For keeps_rows of those that always do.
 inline bool keeps_all_rows(const GemmProblem&) { return true; }
+
+// For bound of those that have one class on every device.
+template <int32_t class_of_bound, class Problem>
+int32_t bound_is(const Context&, const Problem&) {
+    return class_of_bound;
+}
 
 // Returns why an implementation that always uses all SMs declines a product.
 inline Reason needs_no_limit(const GemmProblem& p) {

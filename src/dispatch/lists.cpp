@@ -8,7 +8,6 @@
 #include "cpu/implementations.h"
 #include "cuda/backend.h"
 #include "cuda/implementations.h"
-#include "cuda/routed_implementations.h"
 #include "cuda/widen/pays_to_widen.h"
 #include "dispatch/choice.h"
 #include "dispatch/product_costs.h"

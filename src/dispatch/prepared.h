@@ -16,6 +16,18 @@ struct Prepared {
 
 constexpr uint64_t kWorkspaceAlignment = 256;
 
+// Hands out a workspace from an address on; from 0 on where the address is not known yet.
+struct WorkspaceParts {
+    uintptr_t at = 0;
+
+    template <class T>
+    T* take(int64_t bytes) {
+        T* const taken = reinterpret_cast<T*>(at);
+        at += uintptr_t(round_up(bytes, int64_t(kWorkspaceAlignment)));
+        return taken;
+    }
+};
+
 // Returns why an implementation that takes `reads` and all that is denser declines these addresses.
 inline Reason needs_nearer(Addresses found, Addresses reads) {
     if (found <= reads) return {};

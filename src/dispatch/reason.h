@@ -41,4 +41,9 @@ private:
     alignas(void*) unsigned char room_[kRoom];
 };
 
+// Returns the reason "needs `what`, found `found`". Both texts live as long as literals.
+inline Reason needs(const char* what, const char* found) {
+    return [what, found] { return std::string("needs ") + what + ", found " + found; };
+}
+
 }  // namespace mxq

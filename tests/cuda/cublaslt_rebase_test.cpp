@@ -179,8 +179,7 @@ void check_entries(const GemmProblem& p, const std::vector<int64_t>& rows) {
     };
     const Sides packed = rebased_in_groups(p);
     const GroupedCall call{rebased.product,
-                           {packed.a ? floats(rebased.product.a) : nullptr, packed.b ? floats(rebased.product.b) : nullptr},
-                           p.d.format == MXQ_FORMAT_F32 ? 4 : 2};
+                           {packed.a ? floats(rebased.product.a) : nullptr, packed.b ? floats(rebased.product.b) : nullptr}};
     const bool by_rows = p.grouping == Grouping::Rows;
     GroupStart first{}, second{}, from_a{}, from_b{};
     for (size_t g = 0; g < rows.size(); ++g) {

@@ -477,7 +477,7 @@ TEST_CASE("cublaslt group entry: groups of rows, MXFP8 with weights in 1x32 and 
     for (const FormatCase& format : {mx_groups, square_groups}) {
         GroupCase c = group_case(format);
         c.d_alignment = 8;
-        const GroupedCall call{by_rows(c), {}, 2};
+        const GroupedCall call{by_rows(c), {}};
         const auto groups = walk(call, ragged);
         // 512 codes and 16 scales a line: 4 tiles of 512 bytes for 128 lines. A weight: 384 lines, 3 x 4 tiles.
         const int64_t starts[] = {0, 100, 100, 129}, group_tiles[] = {0, 1, 1, 2};
@@ -492,7 +492,7 @@ TEST_CASE("cublaslt group entry: groups of rows, MXFP8 with weights in 1x32 and 
 TEST_CASE("cublaslt group entry: groups of rows, 1x128 by 128x128 with packed scales") {
     GroupCase c = group_case(wide_groups);
     c.a_alignment = 2, c.d_alignment = 8;
-    const GroupedCall call{by_rows(c), {at<float>(0x600000000), nullptr}, 2};
+    const GroupedCall call{by_rows(c), {at<float>(0x600000000), nullptr}};
     const auto groups = walk(call, ragged);
     const int64_t starts[] = {0, 100, 100, 130}, scales[] = {0, 100, 100, 132}, d_rows[] = {0, 104, 104, 136};
     const int64_t rows[] = {100, 0, 29, 127};
@@ -505,7 +505,7 @@ TEST_CASE("cublaslt group entry: groups of rows, 1x128 by 128x128 with packed sc
 TEST_CASE("cublaslt group entry: groups along the contraction, MXFP8 and NVFP4") {
     GroupCase c = group_case(mx_groups);
     c.d = MXQ_FORMAT_F32, c.sizes.k = 256;
-    const GroupedCall call{by_contraction(c), {}, 4};
+    const GroupedCall call{by_contraction(c), {}};
     const auto groups = walk(call, ragged);
     // Groups padded to 32: 128, 0, 32, 128 codes of every line; a tile of 4 scales each, 2 x 512 bytes for A's 256 lines.
     const int64_t starts[] = {0, 128, 128, 160}, tiles[] = {0, 1, 1, 2}, depths[] = {128, 0, 32, 128};
@@ -518,7 +518,7 @@ TEST_CASE("cublaslt group entry: groups along the contraction, MXFP8 and NVFP4")
 
     GroupCase nv = group_case(nv_groups);
     nv.sizes.k = 256, nv.a_columnwise = nv.b_columnwise = 64;
-    const GroupedCall fp4{by_contraction(nv), {}, 2};
+    const GroupedCall fp4{by_contraction(nv), {}};
     const auto fp4_groups = walk(fp4, ragged);
     const GroupEntry last = entry_of_group(fp4, fp4_groups[3].first, fp4_groups[3].second, 127);
     check_entry(last, {at(b_columns + 192 / 2), at(a_columns + 192 / 2), at(b_column_scales + 3 * 3 * 512),
@@ -531,7 +531,7 @@ TEST_CASE("cublaslt group entry: groups along the contraction, BF16") {
     c.d = MXQ_FORMAT_F32, c.sizes.k = 256;
     GemmProblem p = by_contraction(c);
     p.a.units.codes = 4;
-    const GroupedCall call{p, {}, 4};
+    const GroupedCall call{p, {}};
     const auto groups = walk(call, ragged);
     const int64_t a_starts[] = {0, 100, 100, 132}, b_starts[] = {0, 100, 100, 129}, depths[] = {100, 0, 29, 127};
     for (int64_t g = 0; g < 4; g++) {
@@ -545,8 +545,8 @@ TEST_CASE("cublaslt group entry: groups along the contraction, BF16") {
 // A group of its own, for one call each, lies where the arrays say.
 TEST_CASE("cublaslt group entry: product_of_group agrees") {
     int compared = 0;
-    const auto compare = [&](const GemmProblem& p, int32_t d_bytes) {
-        const GroupedCall call{p, {}, d_bytes};
+    const auto compare = [&](const GemmProblem& p) {
+        const GroupedCall call{p, {}};
         for (const Group& g : walk(call, ragged)) {
             if (g.rows == 0) continue;
             const GroupEntry at_device = entry_of_group(call, g.first, g.second, g.rows);
@@ -559,21 +559,21 @@ TEST_CASE("cublaslt group entry: product_of_group agrees") {
     };
     GroupCase c = group_case(mx_groups);
     c.sizes.k = 256;
-    compare(by_rows(c), 2);
-    compare(by_contraction(c), 2);
+    compare(by_rows(c));
+    compare(by_contraction(c));
     GroupCase per_group = group_case(nv_groups);
     per_group.sizes.k = 256, per_group.per_group = true;
-    compare(by_rows(per_group), 2);
-    compare(by_contraction(per_group), 2);
+    compare(by_rows(per_group));
+    compare(by_contraction(per_group));
     GroupCase scales = group_case(tensor_groups(hopper, 6));
     scales.sizes.k = 256, scales.per_group = true;
-    compare(by_rows(scales), 2);
-    compare(by_contraction(scales), 2);
+    compare(by_rows(scales));
+    compare(by_contraction(scales));
     GroupCase plain = group_case(bf16_groups);
     plain.sizes.k = 256;
-    compare(by_contraction(plain), 2);
+    compare(by_contraction(plain));
     plain.transpose_b = false;
-    compare(by_rows(plain), 2);
+    compare(by_rows(plain));
     CHECK(compared == 24);
     const GemmProblem p = by_rows(per_group);
     CHECK(product_of_group(p, {2, 0, 0, 0}, {2, 0, 0, 0}, 0, 5).b.amax == at<float>(b_amax) + 2);
@@ -585,7 +585,7 @@ TEST_CASE("cublaslt group entry: each group has its bias") {
     GemmProblem p = by_rows(c);
     p.bias.values = at(bias_data), p.bias.format = MXQ_FORMAT_BF16;
     int compared = 0;
-    for (const Group& g : walk({p, {}, 2}, ragged)) {
+    for (const Group& g : walk({p, {}}, ragged)) {
         const GemmProblem one = product_of_group(p, g.first, g.second, g.second.codes, g.rows);
         CHECK(one.bias.values == at(bias_data + static_cast<uintptr_t>(compared) * 384 * 2));
         compared++;

@@ -53,23 +53,21 @@ BlockScaledOperand plan_operand(const GemmProblem& p, Side side) {
     return out;
 }
 
-// Gives what moves an offset in the workspace from `at` on, and returns the end.
-uint64_t place(BlockScaledOperand& operand, uint64_t at) {
+// Gives what moves its part of the workspace.
+void place(BlockScaledOperand& operand, WorkspaceParts& workspace) {
     GemmOperand& to = operand.to;
-    const auto take = [&](uint8_t*& pointer, int64_t bytes) {
-        pointer = reinterpret_cast<uint8_t*>(at);
-        at += uint64_t(round_up(bytes, int64_t(kWorkspaceAlignment)));
-    };
-    if (operand.moves_codes) take(to.codes, to.matrices * to.lines * to.line_bytes);
-    if (operand.swizzles) take(to.scales, to.matrices * to.layout.matrix_scales);
-    return at;
+    if (operand.moves_codes) to.codes = workspace.take<uint8_t>(to.matrices * to.lines * to.line_bytes);
+    if (operand.swizzles) to.scales = workspace.take<uint8_t>(to.matrices * to.layout.matrix_scales);
 }
 
 }  // namespace
 
 BlockScaledProduct block_scaled_product(const GemmProblem& p) {
     BlockScaledProduct out{p, plan_operand(p, Side::A), plan_operand(p, Side::B), 0};
-    out.bytes = place(out.b, place(out.a, 0));
+    WorkspaceParts workspace;
+    place(out.a, workspace);
+    place(out.b, workspace);
+    out.bytes = workspace.at;
     out.product.a = out.a.to;
     out.product.b = out.b.to;
     if (is_mx(p.a) && p.grouping != Grouping::Contraction) out.product.k = round_up(p.k, kMxBlock);
@@ -101,11 +99,6 @@ SwizzleProblem swizzle_of(const BlockScaledOperand& operand) {
 void move_operand(const Context& context, const BlockScaledOperand& operand, void* stream) {
     if (operand.moves_codes) widen_codes(context, operand, stream);
     if (operand.swizzles) swizzle_scales.run(context, swizzle_of(operand), {nullptr, stream});
-}
-
-void load_movers(const Context& context) {
-    load_widen_codes();
-    swizzle_scales.load(context);
 }
 
 }  // namespace mxq::cuda

@@ -38,7 +38,4 @@ SwizzleProblem swizzle_of(const BlockScaledOperand& operand);
 // Enqueues the passes over an operand.
 void move_operand(const Context& context, const BlockScaledOperand& operand, void* stream);
 
-// Loads the kernels that move_operand enqueues.
-void load_movers(const Context& context);
-
 }  // namespace mxq::cuda

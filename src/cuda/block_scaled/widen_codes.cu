@@ -103,6 +103,6 @@ void widen_codes(const Context& context, const BlockScaledOperand& operand, void
     launch(context, kernels, from.element, "widen_codes", grid_of_rows(across, rows), stream, args);
 }
 
-void load_widen_codes() { load_kernels(kernels); }
+void load_widen_codes(const Context&) { load_kernels(kernels); }
 
 }  // namespace mxq::cuda

@@ -33,6 +33,6 @@ MXQ_HD WidenTile widen_tile(const BlockScaledOperand& operand, int64_t matrix, c
 void widen_codes(const Context& context, const BlockScaledOperand& operand, void* stream);
 
 // Loads the kernels that widen_codes enqueues.
-void load_widen_codes();
+void load_widen_codes(const Context&);
 
 }  // namespace mxq::cuda

@@ -61,8 +61,6 @@ PlainMatrix as_one_matrix(PlainMatrix matrix) {
     return matrix;
 }
 
-Reason declines(const Context& context, const ConvertProblem&) { return needs_cuda(context); }
-
 void run(const Context& context, const ConvertProblem& problem, const Launch& call) {
     const Arguments a{as_one_matrix(problem.in), as_one_matrix(problem.out),
                       has_whole_vectors(problem.in) && has_whole_vectors(problem.out)};
@@ -72,6 +70,6 @@ void run(const Context& context, const ConvertProblem& problem, const Launch& ca
 
 }  // namespace
 
-const ConvertImplementation convert = {"convert", declines, nullptr, run, load_all<kernels>};
+const ConvertImplementation convert = {"convert", needs_cuda_alone, nullptr, run, load_all<kernels>};
 
 }  // namespace mxq::cuda

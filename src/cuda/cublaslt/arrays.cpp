@@ -5,25 +5,18 @@
 namespace mxq::cuda::lt {
 namespace {
 
-template <class T>
-T* take(uintptr_t& at, int64_t count) {
-    T* const taken = reinterpret_cast<T*>(at);
-    at += uintptr_t(round_up(count * int64_t(sizeof(T)), kWorkspaceAlignment));
-    return taken;
-}
-
 // Returns where the arrays end.
 uintptr_t lay_out(uintptr_t at, int32_t groups, GroupArrays& arrays) {
+    WorkspaceParts workspace{at};
+    const auto take = [&]<class T>(T*& array, int64_t count) { array = workspace.take<T>(count * int64_t(sizeof(T))); };
     GroupSizes& sizes = arrays.sizes;
-    for (int32_t** array : {&sizes.m, &sizes.n, &sizes.k, &sizes.a_ld, &sizes.b_ld, &sizes.d_ld})
-        *array = take<int32_t>(at, groups);
-    for (const void*** array : {&arrays.a, &arrays.b, &arrays.a_scales, &arrays.b_scales})
-        *array = take<const void*>(at, groups);
-    arrays.d = take<void*>(at, groups);
-    for (const float*** array : {&arrays.alphas, &arrays.betas}) *array = take<const float*>(at, groups);
-    arrays.alpha = take<float>(at, groups);
-    arrays.beta = take<float>(at, 1);
-    return at;
+    for (int32_t** array : {&sizes.m, &sizes.n, &sizes.k, &sizes.a_ld, &sizes.b_ld, &sizes.d_ld}) take(*array, groups);
+    for (const void*** array : {&arrays.a, &arrays.b, &arrays.a_scales, &arrays.b_scales}) take(*array, groups);
+    take(arrays.d, groups);
+    for (const float*** array : {&arrays.alphas, &arrays.betas}) take(*array, groups);
+    take(arrays.alpha, groups);
+    take(arrays.beta, 1);
+    return workspace.at;
 }
 
 uint64_t packed_bytes(const GemmProblem& p, Side side, const MatrixDescription& matrix) {

@@ -115,7 +115,7 @@ __device__ PackedRows rows_of_group(const Pack& args, const Group& group, uint32
 
 __device__ PackedRows lines_of_group(const Pack& args, const PackBlock& block) {
     const ScaleLayout& layout = args.operand.layout;
-    const Group group = group_of_index(args.grouped, args.operand.units, args.operand.units, block.matrix);
+    const Group group = find_group<GroupBy::Index>(args.grouped, args.operand.units, args.operand.units, block.matrix);
     const int64_t columns = ceil_div(group.rows, kBlock128);
     return {floats(args.operand) + group_scale_offset(layout, group.first()),
             args.to + group.first().codes / kBlock128 * args.lines, int64_t(block.row_tile) * kSwizzleRows, args.lines,
@@ -154,7 +154,8 @@ __global__ void pack_scales_kernel(const __grid_constant__ Pack args) { pack(arg
 constexpr uint32_t kZeroBlocks = 8;  // of a group, or of 128 of its rows: only those of the last rows have work
 
 // Zeroes `rows` rows of D, which are whole multiples of 16 bytes, from `first` on.
-__device__ void zero_rows(const GemmProblem& p, int32_t d_bytes, int64_t first, int64_t rows, uint32_t block, uint32_t blocks) {
+__device__ void zero_rows(const GemmProblem& p, int64_t first, int64_t rows, uint32_t block, uint32_t blocks) {
+    const int64_t d_bytes = p.d.element_bytes();
     const int64_t vectors = p.n * d_bytes / 16;
     for (int64_t row = 0; row < rows; row++) {
         uint4* const to = reinterpret_cast<uint4*>(static_cast<uint8_t*>(p.d.data) + (first + row) * p.d.row_stride * d_bytes);
@@ -162,28 +163,21 @@ __device__ void zero_rows(const GemmProblem& p, int32_t d_bytes, int64_t first, 
     }
 }
 
-struct Zero {
-    GemmProblem p;
-    int32_t d_bytes;
-};
-
 // Zeroes the padding of D's groups of rows, or D of groups with an empty contraction.
-__global__ void zero_rest_kernel(const __grid_constant__ Zero args) {
-    const GemmProblem& p = args.p;
+__global__ void zero_rest_kernel(const __grid_constant__ GemmProblem p) {
     const bool by_rows = p.grouping == Grouping::Rows;
     const GroupUnits second = by_rows ? GroupUnits{p.d.group_unit, 1} : p.b.units;
-    const Group group = group_of_index({p.groups, p.group_rows}, p.a.units, second, blockIdx.x / kZeroBlocks);
+    const Group group = find_group<GroupBy::Index>({p.groups, p.group_rows}, p.a.units, second, blockIdx.x / kZeroBlocks);
     const int64_t first = by_rows ? group.second().codes + group.rows : group.index * p.m;
     const int64_t rows = by_rows ? round_up(group.rows, p.d.group_unit) - group.rows : group.rows == 0 ? p.m : 0;
-    zero_rows(p, args.d_bytes, first, rows, blockIdx.x % kZeroBlocks, kZeroBlocks);
+    zero_rows(p, first, rows, blockIdx.x % kZeroBlocks, kZeroBlocks);
 }
 
 // Zeroes the padding of a group of rows where this is its last row tile.
-__device__ void zero_padding(const GemmProblem& p, int32_t d_bytes, const Group& group, uint32_t row_tile, uint32_t block,
-                             uint32_t blocks) {
+__device__ void zero_padding(const GemmProblem& p, const Group& group, uint32_t row_tile, uint32_t block, uint32_t blocks) {
     const int64_t end = int64_t(row_tile - group.first_group_tile + 1) * kSwizzleRows;
     const int64_t padding = round_up(int64_t(group.rows), p.d.group_unit) - group.rows;
-    if (end >= group.rows) zero_rows(p, d_bytes, group.second().codes + group.rows, padding, block, blocks);
+    if (end >= group.rows) zero_rows(p, group.second().codes + group.rows, padding, block, blocks);
 }
 
 // ---- All before a grouped product ------------------------------------------------------------------------------------------
@@ -202,7 +196,7 @@ __device__ void prepare_slab(const Prepare& args, uint32_t index) {
     const PackBlock block(a, index);
     find_group_tile(a.grouped, a.units, block.row_tile, group);
     if (!group.exists()) return;
-    if (args.zeroes) zero_padding(args.fill.call.p, args.fill.call.d_bytes, group, block.row_tile, block.part, a.parts);
+    if (args.zeroes) zero_padding(args.fill.call.p, group, block.row_tile, block.part, a.parts);
     if (args.packs_a) pack(a, rows_of_group(a, group, block.row_tile), block.part);
 }
 
@@ -213,8 +207,6 @@ __global__ void prepare_groups_kernel(const __grid_constant__ Prepare args) {
     else if (args.packs[0].grouping == Grouping::Rows) prepare_slab(args, block - args.ends[0]);
     else pack(args.packs[0], block - args.ends[0]);
 }
-
-int32_t d_bytes(const GemmProblem& p) { return p.d.format == MXQ_FORMAT_F32 ? 4 : 2; }
 
 Pack pack_of(const GemmProblem& p, Side side, float* to) {
     const GemmOperand& operand = p.operand(side);
@@ -240,7 +232,7 @@ void pack_scales(const Context& context, const GemmProblem& p, Side side, float*
 void prepare_groups(const Context& context, const GemmProblem& p, const PackedScales& packed, const Sides& packs,
                     const GroupArrays& to, void* stream) {
     const bool zeroes = p.grouping == Grouping::Rows && p.d.group_unit > 1 && !p.reads_d();
-    Prepare args{{{p, packed, d_bytes(p)}, to}, {}, packs.a, zeroes, {}};
+    Prepare args{{{p, packed}, to}, {}, packs.a, zeroes, {}};
     if (packs.a || zeroes) args.packs[0] = pack_of(p, Side::A, const_cast<float*>(packed.a));
     if (!packs.a) args.packs[0].parts = kZeroBlocks;
     if (packs.b) args.packs[1] = pack_of(p, Side::B, const_cast<float*>(packed.b));
@@ -257,11 +249,10 @@ void fill_factors(const Context& context, const GemmProblem& p, float* to, void*
 void zero_rest(const Context& context, const GemmProblem& p, void* stream) {
     const bool nothing = p.grouping == Grouping::Rows && p.d.group_unit == 1;
     if (nothing || p.reads_d() || p.groups.count == 0) return;
-    launch(context, zero_rest_kernel, "zero_rest", uint32_t(p.groups.count) * kZeroBlocks, kThreads, 0, stream,
-           Zero{p, d_bytes(p)});
+    launch(context, zero_rest_kernel, "zero_rest", uint32_t(p.groups.count) * kZeroBlocks, kThreads, 0, stream, p);
 }
 
-void load_arrays() {
+void load_arrays(const Context&) {
     load_kernel(prepare_groups_kernel);
     load_kernel(fill_factors_kernel);
     load_kernel(pack_scales_kernel);

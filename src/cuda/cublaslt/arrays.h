@@ -52,6 +52,6 @@ void fill_factors(const Context& context, const GemmProblem& p, float* to, void*
 void zero_rest(const Context& context, const GemmProblem& p, void* stream);
 
 // Loads the kernels of this file for whoever multiplies through cuBLASLt.
-void load_arrays();
+void load_arrays(const Context&);
 
 }  // namespace mxq::cuda::lt

@@ -1,8 +1,15 @@
 // `cublaslt`: D = A B^T by one call of cuBLASLt. Groups take a call each, which needs their ends on the host.
 //
+// `cublaslt_grouped`: every group's product in one call, through the library's grouped matrix layout.
+//
+//     ends on the device -> prepare_groups -> sizes, leading dimensions, pointers, packed scales -> cuBLASLt
+//
+// The host knows averages alone, which the heuristic is given. What the library leaves is zeroed: the padding of D before
+// it, D of groups with an empty contraction behind it.
+//
 // Sums of 16-bit numbers are fp32, as in mma_bf16: MXQ_BOUND_EXACT_PRODUCTS. Sums of FP8 codes keep 14 bits inside Hopper's
-// tensor cores and are added to fp32 every 128 of the contraction, since fast accumulation is off: MXQ_BOUND_FP8_TENSOR_CORES. What
-// Blackwell's keep is not known: MXQ_BOUND_BLACKWELL_TENSOR_CORES.
+// tensor cores and are added to fp32 every 128 of the contraction, since fast accumulation is off:
+// MXQ_BOUND_FP8_TENSOR_CORES. What Blackwell's keep is not known: MXQ_BOUND_BLACKWELL_TENSOR_CORES.
 //
 // The library multiplies a sum by the scale of its row and then by that of its column. Scales of tensors and NVFP4's global
 // ones it multiplies with each other first: docs/numerics.md says what must be a normal number for that.
@@ -79,11 +86,22 @@ void run(const Context& context, const GemmProblem& p, const Launch& launch) {
         lt::run_product(context, p, *static_cast<const lt::PreparedProduct*>(launch.state), launch);
 }
 
-void load(const Context&) { lt::load_arrays(); }
+void run_in_one_call(const Context& context, const GemmProblem& p, const Launch& launch) {
+    lt::run_groups(context, p, {}, *static_cast<const lt::PreparedProduct*>(launch.state), launch);
+}
 
 }  // namespace
 
-const GemmImplementation cublaslt{
-    .name = "cublaslt", .run = run, .load = load, .bound = lt::product_bound, .prepare = prepare, .reads_across = true};
+const GemmImplementation cublaslt{.name = "cublaslt",
+                                  .run = run,
+                                  .load = lt::load_arrays,
+                                  .bound = lt::product_bound,
+                                  .prepare = prepare,
+                                  .reads_across = true};
+const GemmImplementation cublaslt_grouped{.name = "cublaslt_grouped",
+                                          .run = run_in_one_call,
+                                          .bound = lt::product_bound,
+                                          .prepare = lt::prepare_as_is,
+                                          .reads_across = true};
 
 }  // namespace mxq::cuda

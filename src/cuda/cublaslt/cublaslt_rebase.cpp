@@ -21,17 +21,12 @@ struct Steps {
 Reason needs_chip(const Context& context) {
     const int32_t capability = context.cuda->compute_capability;
     if (capability == kCapability) return {};
-    return [capability] {
-        return format_text("needs compute capability 9.0, found %d.%d", capability / 10, capability % 10);
-    };
+    return needs_capability("9.0", capability);
 }
 
 Reason needs_mx(const GemmProblem& p) {
     for (const GemmOperand* operand : {&p.a, &p.b})
-        if (operand->scale_type != ScaleType::E8M0)
-            return [format = operand->format] {
-                return format_text("needs MX operands, found %s", find_format(format)->name);
-            };
+        if (operand->scale_type != ScaleType::E8M0) return needs("MX operands", find_format(operand->format)->name);
     if (p.exact_products) return "needs leave to round operands, found exact products asked for";
     return {};
 }
@@ -54,7 +49,7 @@ Prepared prepare(const Context& context, const GemmProblem& p) {
 // Enqueues a copy of D to the caller's D, without the rows that pad it.
 void move_rows(const Context& context, const GemmProblem& p, const PlainMatrix& from, const Launch& call) {
     const CurrentDevice current(*context.cuda);
-    const int64_t element = find_format(p.d.format)->bits / 8;
+    const int64_t element = p.d.element_bytes();
     const size_t row = size_t(p.n * element);
     check(cudaMemcpy2DAsync(p.d.data, size_t(p.d.row_stride * element), from.data, row, row, size_t(p.m),
                             cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(call.stream)),
@@ -72,18 +67,14 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     if (rebased.moves_d) move_rows(context, p, rebased.product.d, call);
 }
 
-void load(const Context&) {
-    lt::load_arrays();
-    load_rebase();
-}
-
-int32_t bound(const Context&, const GemmProblem&) { return MXQ_BOUND_REBASED; }
-
 }  // namespace
 
 const GemmImplementation cublaslt_rebase{
-    .name = "cublaslt_rebase", .run = run, .load = load, .bound = bound, .prepare = prepare};
-const GemmImplementation cublaslt_grouped_rebase{
-    .name = "cublaslt_grouped_rebase", .run = run, .load = load, .bound = bound, .prepare = prepare};
+    .name = "cublaslt_rebase", .run = run, .load = load_rebase, .bound = bound_is<MXQ_BOUND_REBASED>, .prepare = prepare};
+const GemmImplementation cublaslt_grouped_rebase{.name = "cublaslt_grouped_rebase",
+                                                 .run = run,
+                                                 .load = load_rebase,
+                                                 .bound = bound_is<MXQ_BOUND_REBASED>,
+                                                 .prepare = prepare};
 
 }  // namespace mxq::cuda

@@ -5,6 +5,7 @@
 //
 // Nothing is rounded on the way, so the class of bound is that of the product.
 #include "cuda/block_scaled/product.h"
+#include "cuda/block_scaled/widen_codes.h"
 #include "cuda/cublaslt/products.h"
 #include "cuda/implementations.h"
 
@@ -51,21 +52,16 @@ void run(const Context& context, const GemmProblem&, const Launch& call) {
     multiply.run(context, moved.product, {behind, call.stream, steps.product.state.get()});
 }
 
-void load(const Context& context) {
-    lt::load_arrays();
-    load_movers(context);
-}
-
 }  // namespace
 
 const GemmImplementation cublaslt_swizzle{.name = "cublaslt_swizzle",
                                           .run = run<cublaslt>,
-                                          .load = load,
+                                          .load = load_widen_codes,
                                           .bound = lt::product_bound,
                                           .prepare = prepare<cublaslt>};
 const GemmImplementation cublaslt_grouped_swizzle{.name = "cublaslt_grouped_swizzle",
                                                   .run = run<cublaslt_grouped>,
-                                                  .load = load,
+                                                  .load = load_widen_codes,
                                                   .bound = lt::product_bound,
                                                   .prepare = prepare<cublaslt_grouped>};
 

@@ -50,8 +50,6 @@ cudaDataType d_type_of(int32_t format) {
     return format == MXQ_FORMAT_F32 ? CUDA_R_32F : format == MXQ_FORMAT_F16 ? CUDA_R_16F : CUDA_R_16BF;
 }
 
-int64_t d_bytes(const GemmProblem& p) { return p.d.format == MXQ_FORMAT_F32 ? 4 : 2; }
-
 bool has_blocks_of_128(ScaleMode mode) { return mode == ScaleMode::Vec128 || mode == ScaleMode::Block128; }
 bool is_scalar(ScaleMode mode) { return mode == ScaleMode::Scalar || mode == ScaleMode::GroupScalar; }
 
@@ -63,9 +61,7 @@ Reason check_kinds(const GemmProblem& p, const Kind& a, const Kind& b) {
                                    find_format(format)->name);
             };
     if (!a.known || !b.known)
-        return [format = (a.known ? p.b : p.a).format] {
-            return format_text("needs bf16, mxfp8, nvfp4 or fp8 operands, found %s", find_format(format)->name);
-        };
+        return needs("bf16, mxfp8, nvfp4 or fp8 operands", find_format((a.known ? p.b : p.a).format)->name);
     if (a.mode == ScaleMode::Block128 && b.mode == ScaleMode::Block128)
         return "needs 1X128 scales on one side at least, found 128X128 on both";
     if (a.mode != b.mode && !(has_blocks_of_128(a.mode) && has_blocks_of_128(b.mode)))
@@ -75,9 +71,7 @@ Reason check_kinds(const GemmProblem& p, const Kind& a, const Kind& b) {
     if (p.a.element == Element::E5M2 && p.b.element == Element::E5M2)
         return "needs e4m3 codes on one side at least, found e5m2 on both";
     if (a.mode == ScaleMode::None && p.d.format != MXQ_FORMAT_F32 && d_type_of(p.d.format) != type_of(p.a.element))
-        return [format = p.d.format] {
-            return format_text("needs d in f32 or in the type of the operands, found %s", find_format(format)->name);
-        };
+        return needs("d in f32 or in the type of the operands", find_format(p.d.format)->name);
     return {};
 }
 
@@ -116,16 +110,14 @@ Reason check_operand(const GemmOperand& operand, ScaleMode mode, const char* nam
 // of 16-bit operands too (1 x 8 x 32 with a beta of 1), by up to 22 times the bound.
 Reason check_added_d(const GemmProblem& p) {
     if (!p.reads_d() || p.d.format == MXQ_FORMAT_F32) return {};
-    return [format = p.d.format] {
-        return format_text("needs an f32 d where beta is set, found %s", find_format(format)->name);
-    };
+    return needs("an f32 d where beta is set", find_format(p.d.format)->name);
 }
 
 Reason check_d(const GemmProblem& p) {
     if (auto reason = check_added_d(p); !reason.empty()) return reason;
     if (auto reason = check_pointer("", "d", p.d.data); !reason.empty()) return reason;
-    if (auto reason = check_multiple("rows of ", "d", p.n * d_bytes(p)); !reason.empty()) return reason;
-    return check_multiple("the row stride of ", "d", p.d.row_stride * d_bytes(p));
+    if (auto reason = check_multiple("rows of ", "d", p.n * p.d.element_bytes()); !reason.empty()) return reason;
+    return check_multiple("the row stride of ", "d", p.d.row_stride * p.d.element_bytes());
 }
 
 // Tensor cores need 16-byte vectors. Without groups, cuBLASLt has slower kernels for other 16-bit operands.
@@ -404,7 +396,7 @@ GemmProblem product_of_group(const GemmProblem& p, const GroupStart& a, const Gr
     }
     if (p.bias.values)
         one.bias.values = static_cast<const uint8_t*>(p.bias.values) + a.index * p.n * (find_format(p.bias.format)->bits / 8);
-    one.d.data = static_cast<uint8_t*>(p.d.data) + d_row * p.d.row_stride * d_bytes(p);
+    one.d.data = static_cast<uint8_t*>(p.d.data) + d_row * p.d.row_stride * p.d.element_bytes();
     return one;
 }
 
@@ -415,8 +407,7 @@ int64_t packed_floats(const GemmProblem& p, Side side) {
     if (grouping == Grouping::Contraction) return operand.length / kBlock128 * operand.lines;
     if (grouping == Grouping::Rows)
         return layout.columns * padded_rows_bound(p.group_rows, p.groups.count, kPackedRows);
-    if (layout.tile_rows == 1) return operand.matrices * layout.columns * operand.lines;
-    return operand.matrices * ceil_div(operand.lines, kBlock128) * round_up(layout.columns, kPackedColumns);
+    return operand.matrices * packed_matrix(operand);
 }
 
 }  // namespace mxq::cuda::lt

@@ -20,7 +20,6 @@ struct PackedScales {
 struct GroupedCall {
     GemmProblem p;
     PackedScales packed;
-    int32_t d_bytes;  // of an element
 };
 
 struct GroupEntry {
@@ -52,7 +51,7 @@ MXQ_HD GroupEntry entry_by_rows(const GroupedCall& call, const GroupStart& first
     entry.b_scales = group_scales(p.a, first);
     if (call.packed.b) entry.a_scales = call.packed.b + g * packed_matrix(p.b);
     if (call.packed.a) entry.b_scales = call.packed.a + p.a.layout.columns * second.scales;
-    entry.d = static_cast<uint8_t*>(p.d.data) + second.codes * p.d.row_stride * call.d_bytes;
+    entry.d = static_cast<uint8_t*>(p.d.data) + second.codes * p.d.row_stride * p.d.element_bytes();
     entry.m = p.n;
     entry.n = rows;
     entry.k = p.k;
@@ -78,7 +77,7 @@ MXQ_HD GroupEntry entry_by_contraction(const GroupedCall& call, const GroupStart
     entry.b = group_codes(p.a, first);
     entry.a_scales = contraction_scales(p.b, second, call.packed.b);
     entry.b_scales = contraction_scales(p.a, first, call.packed.a);
-    entry.d = static_cast<uint8_t*>(p.d.data) + first.index * p.m * p.d.row_stride * call.d_bytes;
+    entry.d = static_cast<uint8_t*>(p.d.data) + first.index * p.m * p.d.row_stride * p.d.element_bytes();
     entry.m = rows == 0 ? 0 : p.n;
     entry.n = rows == 0 ? 0 : p.m;
     entry.k = depth_of_group(p, rows);

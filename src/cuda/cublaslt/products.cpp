@@ -32,9 +32,7 @@ Reason needs_session(const Context& context) {
 
 Reason needs_blackwell(int32_t capability) {
     if (capability >= kBlackwellCapability) return {};
-    return [capability] {
-        return format_text("needs compute capability 10.0 or later, found %d.%d", capability / 10, capability % 10);
-    };
+    return needs_capability("10.0 or later", capability);
 }
 
 // The mode is relaxed: loading a kernel is none of the captured work, but a stricter capture would break at it.

@@ -39,6 +39,18 @@ enum class Variant { Whole, Groups, ByRow, ByTile };
 template <Variant variant>
 constexpr bool kIsWhole = variant == Variant::Whole || variant == Variant::Groups;
 
+// How the requests of a warp lie, `number` of them, each of `vector_elements` elements a lane. How the grid divides the
+// columns: `blocks` thread blocks for every `columns`.
+struct Shape {
+    int32_t vector_elements, number, row_step, column_step, columns, blocks;
+};
+
+constexpr Shape shape_of(int32_t count, Variant variant) {
+    const int32_t request = 32 * count, number = variant != Variant::Whole || count == 4 ? 4 : 2;
+    if (variant == Variant::ByTile) return {count, number, 32, 0, kSegment, kSegment / count / kWarps};
+    return {count, number, 0, request, number * request, 1};
+}
+
 struct Arguments {
     DequantizeProblem problem;
     uint32_t tiles, matrix_tiles;   // of rows: all (with groups an upper bound), and of a matrix
@@ -53,13 +65,11 @@ struct Arguments {
 // The vectors of a lane, `count` elements each, as Accesses (memory/elements.cuh).
 template <int count, Variant variant>
 struct Requests {
+    static constexpr Shape shape = shape_of(count, variant);
     static constexpr bool by_tile = variant == Variant::ByTile;
-    static constexpr int number = variant != Variant::Whole || count == 4 ? 4 : 2;
+    static constexpr int number = shape.number, row_step = shape.row_step, column_step = shape.column_step;
     static constexpr int segment_lanes = kSegment / count, row_lanes = by_tile ? segment_lanes : 32;  // lanes of one row
-    static constexpr int parallel = 32 / segment_lanes;    // segments of a request
-    static constexpr int tile_tasks = 32 / parallel;       // by tile: warps of a tile
-    static constexpr int row_columns = number * parallel * kSegment;  // by row: columns of a warp
-    static constexpr int row_step = by_tile ? 32 : 0, column_step = by_tile ? 0 : parallel * kSegment;
+    static constexpr int parallel = 32 / segment_lanes;  // segments of a request
 
     int row, column;          // of request 0
     int filled, existing;     // requests with codes; requests that are written
@@ -278,12 +288,13 @@ __global__ void __launch_bounds__(kThreads, kSmBlocks<E, variant>)
     const bool grouped = variant != Variant::Whole && (variant == Variant::Groups || a.problem.grouped.groups.set);
     if (!find_scope(a, grouped, row_of_blocks() >> a.shares_log2, sizeof(T), group, scope, row)) return;
     if constexpr (variant == Variant::ByTile) {
-        constexpr int tile_blocks = R::tile_tasks / kWarps;
+        constexpr int tile_blocks = R::shape.blocks;
         const int segment = int(blockIdx.x / tile_blocks), task = int(blockIdx.x % tile_blocks) * kWarps + warp;
         dequantize_requests<T, E>(a, scope, R(a.problem.out, scope, row, segment * kSegment, task));
     } else {
+        constexpr int columns = R::shape.columns;
         row += row_in_tile(a.shares_log2, share, warp);
-        dequantize_requests<T, E>(a, scope, R(a.problem.out, scope, row, int(blockIdx.x * R::row_columns), 0));
+        dequantize_requests<T, E>(a, scope, R(a.problem.out, scope, row, int(blockIdx.x * columns), 0));
     }
 }
 
@@ -291,39 +302,14 @@ constexpr auto kernels = kernels_of(
     []<class T, class E>(T, E, auto variant) { return kernel(dequantize_rowwise_kernel<T, E, variant.value>, kThreads); },
     PlainTypes{}, AllElements{}, Values<Variant::Whole, Variant::Groups, Variant::ByRow, Variant::ByTile>{});
 
-// How the requests of a kernel lie (`Requests`), and how its grid divides the columns: `blocks` thread blocks for every
-// `columns`.
-struct Shape {
-    int32_t vector_elements, row_step, column_step, columns, blocks;
-};
-
-template <int count, Variant variant>
-constexpr Shape shape_of() {
-    using R = Requests<count, variant>;
-    return {count, R::row_step, R::column_step, R::by_tile ? kSegment : R::row_columns,
-            R::by_tile ? R::tile_tasks / kWarps : 1};
-}
-
-template <int count>
-Shape shape_of(Variant variant) {
-    switch (variant) {
-        case Variant::Whole: return shape_of<count, Variant::Whole>();
-        case Variant::Groups: return shape_of<count, Variant::Groups>();
-        case Variant::ByRow: return shape_of<count, Variant::ByRow>();
-        case Variant::ByTile: break;
-    }
-    return shape_of<count, Variant::ByTile>();
-}
-
 // Returns whether warps go by tile: where short rows would take more than twice the requests (memory/segments.cuh).
-template <int count>
-bool goes_by_tile(const DequantizeProblem& p) {
-    using ByRow = Requests<count, Variant::ByRow>;
-    using ByTile = Requests<count, Variant::ByTile>;
-    const int64_t by_row = p.out.rows * ceil_div(p.out.cols, ByRow::row_columns) * ByRow::number;
-    const int64_t by_tile =
-        ceil_div(p.out.rows, kSwizzleRows) * ceil_div(p.out.cols, kSegment) * ByTile::tile_tasks * ByTile::number;
-    return 2 * by_tile < by_row;
+bool goes_by_tile(const DequantizeProblem& p, int32_t count) {
+    const auto requests = [&](Variant variant, int64_t rows) {
+        const Shape shape = shape_of(count, variant);
+        return rows * ceil_div(p.out.cols, shape.columns) * shape.number;
+    };
+    const int64_t tile_warps = ceil_div(p.out.rows, kSwizzleRows) * (kSegment / count);
+    return 2 * requests(Variant::ByTile, tile_warps) < requests(Variant::ByRow, p.out.rows);
 }
 
 // Returns whether lanes can read their `count` codes in words.
@@ -333,10 +319,13 @@ bool reads_whole_words(const QuantizedPart& in, int count) {
     return is_aligned(in.codes, bytes) && lines_aligned && in.length % codes == 0;
 }
 
+int32_t vector_elements(const DequantizeProblem& p) {
+    return p.out.format == MXQ_FORMAT_F32 ? Vector<float>::count : Vector<Bf16>::count;
+}
+
 Variant variant_of(const DequantizeProblem& p) {
-    const bool fp32 = p.out.format == MXQ_FORMAT_F32;
-    if (fp32 ? goes_by_tile<4>(p) : goes_by_tile<8>(p)) return Variant::ByTile;
-    if (!is_wide(p.out) || !reads_whole_words(p.in, fp32 ? 4 : 8)) return Variant::ByRow;
+    if (goes_by_tile(p, vector_elements(p))) return Variant::ByTile;
+    if (!is_wide(p.out) || !reads_whole_words(p.in, vector_elements(p))) return Variant::ByRow;
     return p.grouped.set() ? Variant::Groups : Variant::Whole;
 }
 
@@ -367,7 +356,7 @@ Reason declines(const Context& context, const DequantizeProblem& problem) {
 
 void run(const Context& context, const DequantizeProblem& problem, const Launch& call) {
     const Variant variant = variant_of(problem);
-    const Shape shape = problem.out.format == MXQ_FORMAT_F32 ? shape_of<4>(variant) : shape_of<8>(variant);
+    const Shape shape = shape_of(vector_elements(problem), variant);
     const Arguments a = arguments_of(problem, variant, shape);
     const int64_t across = ceil_div(problem.out.cols, shape.columns) * shape.blocks;
     const int64_t lines = int64_t(a.tiles) << a.shares_log2;

@@ -8,8 +8,9 @@
 // either sum. Bound by memory and instructions alike. None has been measured.
 #include "cuda/implementations.h"
 #include "cuda/kernel_lists.h"
-#include "cuda/layer/activate_backward.h"
+#include "cuda/layer/activate.h"
 #include "cuda/layer/activate_elements.cuh"
+#include "cuda/layer/choices.cuh"
 #include "cuda/tile/location.cuh"
 
 namespace mxq::cuda {
@@ -55,7 +56,9 @@ struct LaneElements {
         if (!wide) {
             load_apart(from, in, row);
         } else if (left > 0) {
-            load_gates(gates, in, col, gate, up);
+            GateVectors<T, kLaneNumbers> vectors;
+            vectors.load(gates, in, col);
+            vectors.unpack(gates, gate, up);
             with_plain(from.result.format, [&]<class D>(D) {
                 load_values(static_cast<const D*>(from.result.data) + row * from.result.row_stride + col, result);
             });
@@ -123,20 +126,6 @@ __global__ void __launch_bounds__(32 * kRows) gradient_kernel(const __grid_const
     Out* const out = static_cast<Out*>(a.out.data) + row * a.out.row_stride;
     if (a.wide) store_wide(from, at, out);
     else store_apart(from, at, out);
-}
-
-// Returns the sum of the partial sums of a warp: those of 128 columns apart, then of 64, ..., 1.
-__device__ __forceinline__ float sum_tree(float (&sums)[kLaneNumbers]) {
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2)
-#pragma unroll
-        for (float& sum : sums) sum = add_rn(sum, __shfl_down_sync(kAllLanes, sum, distance));
-#pragma unroll
-    for (int distance = kLaneNumbers / 2; distance > 0; distance /= 2)
-#pragma unroll
-        for (int i = 0; i < kLaneNumbers / 2; i++)
-            if (i < distance) sums[i] = add_rn(sums[i], sums[i + distance]);
-    return sums[0];
 }
 
 // Here lanes always have eight neighbours, which are loaded one by one in rows that are not aligned.
@@ -217,7 +206,7 @@ __global__ void __launch_bounds__(kTile) bias_sum_kernel(const __grid_constant__
     if (one >= count) return;
     int64_t first = one * a.tiles.down, chunks = a.tiles.down;
     if (a.grouped.groups.set) {
-        const Group group = group_of_index(a.grouped, {1, 1}, {1, 1}, one);
+        const Group group = find_group<GroupBy::Index>(a.grouped, {1, 1}, {1, 1}, one);
         first = group.first_group_tile, chunks = a.tiles.units.group_tiles(group.rows);
     }
     if (col >= cols) return;

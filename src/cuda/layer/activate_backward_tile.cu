@@ -13,7 +13,7 @@
 // 768, SwiGLU to both parts of MXFP8: 294 us; by activate_backward_quantize 428.
 #include "cuda/implementations.h"
 #include "cuda/kernel_lists.h"
-#include "cuda/layer/activate_backward.h"
+#include "cuda/layer/activate.h"
 #include "cuda/layer/activate_elements.cuh"
 #include "cuda/quantize/quantize_tile.cuh"
 

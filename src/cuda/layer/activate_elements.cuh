@@ -67,15 +67,6 @@ struct GateVectors {
     }
 };
 
-// Loads the gates and ups of n neighbours from element `col` of a row on, in whole vectors.
-template <int n, class T>
-__device__ __forceinline__ void load_gates(const ActivatedMatrix& from, const T* row, int64_t col, float (&gate)[n],
-                                           float (&up)[n]) {
-    GateVectors<T, n> vectors;
-    vectors.load(from, row, col);
-    vectors.unpack(from, gate, up);
-}
-
 // Widens four neighbours.
 __device__ __forceinline__ void widen_four(const uint2& from, float (&to)[4]) {
     to[0] = to_float(Bf16{uint16_t(from.x)}), to[1] = to_float(Bf16{uint16_t(from.x >> 16)});

@@ -4,7 +4,6 @@
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
 #include "cuda/layer/activate.h"
-#include "cuda/layer/activate_backward.h"
 #include "dispatch/choice.h"
 
 namespace mxq::cuda {

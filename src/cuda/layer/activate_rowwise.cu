@@ -31,6 +31,8 @@ struct Arguments : RowwiseCodes {
 struct Activated {
     static constexpr int count = kNumbers;
     float values[kNumbers];
+
+    __device__ __forceinline__ float operator[](int i) const { return values[i]; }
 };
 
 template <Nonfinite policy>
@@ -39,16 +41,6 @@ __device__ __forceinline__ uint32_t largest_magnitude(const Activated& of) {
 #pragma unroll
     for (const float value : of.values) largest = larger_magnitudes<float, policy>(largest, float_bits(value));
     return largest;
-}
-
-template <class E>
-__device__ __forceinline__ Codes<kNumbers> quantize_vector(const Activated& of, float factor) {
-    Codes<kNumbers> codes{};
-#pragma unroll
-    for (int i = 0; i < kNumbers; i += 2)
-        codes.words[i / 4] |= encode_pair<E>(multiply_rn(of.values[i], factor), multiply_rn(of.values[i + 1], factor))
-                              << (i % 4 * 8);
-    return codes;
 }
 
 // Loads the gates and ups of the requests of a lane, and activates them. Elements that do not exist are +0. A request that
@@ -128,8 +120,7 @@ Reason declines(const Context& context, const ActivateProblem& problem) {
     if (p.rowwise.units.codes != 1 || p.rowwise.layout.swizzled)
         return "needs compact scales, and groups without padding, found others";
     if (!is_gated(from.kind)) return "needs an activation with a gate, found one without";
-    if (from.in.format != MXQ_FORMAT_BF16)
-        return [format = from.in.format] { return std::string("needs bf16, found ") + find_format(format)->name; };
+    if (from.in.format != MXQ_FORMAT_BF16) return needs_bf16(from.in);
     if (!has_whole_gates(from, p.source.cols, kNumbers) || !is_wide(p.rowwise, kNumbers))
         return "needs rows of whole aligned vectors, found others";
     if (from.bias.set() && divide_result(p).by_tile) return "needs a row for each warp with a bias, found short ones";

@@ -87,8 +87,7 @@ Reason declines(const Context& context, const ActivateProblem& problem) {
     const ActivatedMatrix& from = p.source.activated;
     if (Reason reason = needs_blocks_of_8_bits(problem); !reason.empty()) return reason;
     if (!is_gated(from.kind)) return "needs an activation with a gate, found one without";
-    if (from.in.format != MXQ_FORMAT_BF16)
-        return [format = from.in.format] { return std::string("needs bf16, found ") + find_format(format)->name; };
+    if (from.in.format != MXQ_FORMAT_BF16) return needs_bf16(from.in);
     if (!has_whole_gates(from, p.source.cols, Vector<Bf16>::count)) return "needs rows of whole aligned vectors, found others";
     return needs_cuda(context);
 }

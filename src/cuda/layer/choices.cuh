@@ -56,6 +56,19 @@ __device__ __forceinline__ const T* row_of(const PlainMatrix& matrix, int64_t ro
     return static_cast<const T*>(matrix.data) + row * matrix.row_stride + col;
 }
 
+// Returns the sum of the partial sums of a warp, as a tree: those of 128 columns apart, then of 64, ..., 1.
+__device__ __forceinline__ float sum_tree(float (&sums)[kNumbers]) {
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+#pragma unroll
+        for (float& sum : sums) sum = add_rn(sum, __shfl_down_sync(kAllLanes, sum, distance));
+#pragma unroll
+    for (int distance = kNumbers / 2; distance > 0; distance /= 2)
+#pragma unroll
+        for (int i = 0; i < distance; i++) sums[i] = add_rn(sums[i], sums[i + distance]);
+    return sums[0];
+}
+
 // Returns whether rows are read and written in whole vectors of eight columns.
 inline bool has_whole_numbers(const PlainMatrix& matrix) { return matrix.cols % kNumbers == 0 && is_wide(matrix); }
 

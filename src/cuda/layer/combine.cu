@@ -7,12 +7,12 @@
 //     thread (unaligned)    0 1 2 ... 127 0 1 2 ... 127 0 ...         one number at a time, neighbouring threads adjacent
 //
 // Bytes an element of the output: its own, those of k rows, and of the residual. Each row is read once. Bound by memory.
+#include "core/routed_problem.h"
 #include "cuda/implementations.h"
 #include "cuda/kernel_lists.h"
 #include "cuda/layer/choices.cuh"
 #include "cuda/memory/dependent_launch.cuh"
 #include "cuda/memory/grid.cuh"
-#include "cuda/routed_implementations.h"
 
 namespace mxq::cuda {
 namespace {
@@ -108,11 +108,6 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(const __grid_constant
 constexpr auto kernels = kernels_of(
     []<class In, class Out>(In, Out) { return kernel(combine_kernel<In, Out>, kThreads); }, PlainTypes{}, PlainTypes{});
 
-template <class Problem>
-Reason declines(const Context& context, const Problem&) {
-    return needs_cuda(context);
-}
-
 void launch_combine(const Context& context, const CombineProblem& problem, const ChoiceIds& ids, const Launch& call) {
     const bool wide = has_whole_numbers(problem.in) && has_whole_numbers(problem.out) &&
                       (!problem.has_residual || has_whole_numbers(problem.residual));
@@ -131,7 +126,7 @@ void run_choices(const Context& context, const RoutedCombineProblem& problem, co
 
 }  // namespace
 
-const CombineImplementation combine = {"combine", declines, nullptr, run, load_all<kernels>};
-const RoutedCombineImplementation combine_choices = {"combine_choices", declines, nullptr, run_choices};
+const CombineImplementation combine = {"combine", needs_cuda_alone, nullptr, run, load_all<kernels>};
+const RoutedCombineImplementation combine_choices = {"combine_choices", needs_cuda_alone, nullptr, run_choices};
 
 }  // namespace mxq::cuda

@@ -42,19 +42,6 @@ __device__ __forceinline__ void store_any(const float (&values)[kNumbers], const
     });
 }
 
-// Returns the sum of all partial sums of a warp, as a tree.
-__device__ __forceinline__ float sum_tree(float (&sums)[kNumbers]) {
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2)
-#pragma unroll
-        for (int i = 0; i < kNumbers; i++) sums[i] = add_rn(sums[i], __shfl_down_sync(kAllLanes, sums[i], distance));
-#pragma unroll
-    for (int distance = kNumbers / 2; distance > 0; distance /= 2)
-#pragma unroll
-        for (int i = 0; i < distance; i++) sums[i] = add_rn(sums[i], sums[i + distance]);
-    return sums[0];
-}
-
 __global__ void __launch_bounds__(32 * kRows) combine_backward_kernel(const __grid_constant__ Arguments a) {
     const CombineBackwardProblem& p = a.problem;
     const int64_t choice = block_index() * kRows + threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -85,8 +72,6 @@ __global__ void __launch_bounds__(32 * kRows) combine_backward_kernel(const __gr
     if (lane == 0) static_cast<float*>(p.d_weights.data)[at] = from_float<float>(sum);
 }
 
-Reason declines(const Context& context, const CombineBackwardProblem&) { return needs_cuda(context); }
-
 void run(const Context& context, const CombineBackwardProblem& problem, const Launch& call) {
     const bool wide = has_whole_numbers(problem.d_out) && (!problem.has_d_weights || has_whole_numbers(problem.in)) &&
                       (!problem.has_d_in || has_whole_numbers(problem.d_in));
@@ -99,6 +84,6 @@ void load(const Context&) { load_kernel(combine_backward_kernel); }
 
 }  // namespace
 
-const CombineBackwardImplementation combine_backward = {"combine_backward", declines, nullptr, run, load};
+const CombineBackwardImplementation combine_backward = {"combine_backward", needs_cuda_alone, nullptr, run, load};
 
 }  // namespace mxq::cuda

@@ -53,8 +53,6 @@ int32_t access_of(const GatherProblem& p) {
     return 2;
 }
 
-Reason declines(const Context& context, const GatherProblem&) { return needs_cuda(context); }
-
 void run(const Context& context, const GatherProblem& problem, const Launch& call) {
     if (problem.rows * problem.row_bytes == 0) return;
     const int32_t access = access_of(problem);
@@ -65,6 +63,6 @@ void run(const Context& context, const GatherProblem& problem, const Launch& cal
 
 }  // namespace
 
-const GatherImplementation gather_rows = {"gather_rows", declines, nullptr, run, load_all<kernels>};
+const GatherImplementation gather_rows = {"gather_rows", needs_cuda_alone, nullptr, run, load_all<kernels>};
 
 }  // namespace mxq::cuda

@@ -23,9 +23,9 @@
 
 #include "cuda/implementations.h"
 #include "cuda/launch.h"
+#include "cuda/layer/choices.cuh"
 #include "cuda/memory/dependent_launch.cuh"
-#include "cuda/memory/elements.cuh"
-#include "cuda/memory/grid.cuh"
+#include "cuda/memory/groups.cuh"
 #include "numerics/convert.h"
 
 namespace mxq::cuda {
@@ -177,11 +177,6 @@ __device__ __forceinline__ void count_choices(const Arguments& a, const Ranges& 
     }
 }
 
-__device__ __forceinline__ float load_weight(const ChoiceWeights& weights, uint32_t index) {
-    return weights.format == MXQ_FORMAT_F32 ? __ldg(static_cast<const float*>(weights.values) + index)
-                                            : to_float(static_cast<const Bf16*>(weights.values)[index]);
-}
-
 // A choice that a thread places.
 struct Choice {
     uint32_t index;
@@ -252,18 +247,10 @@ __device__ __forceinline__ void sum_table(const Counters& counters) {
 __device__ __forceinline__ uint32_t scan_block(uint32_t value, uint32_t& total) {
     __shared__ uint32_t sums[kMostWarps];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    const auto scan_lanes = [&](uint32_t sum) {
-#pragma unroll
-        for (int distance = 1; distance < 32; distance *= 2) {
-            const uint32_t other = __shfl_up_sync(kAllLanes, sum, distance);
-            if (lane >= distance) sum += other;
-        }
-        return sum;
-    };
-    const uint32_t scanned = scan_lanes(value);
+    const uint32_t scanned = scan_lanes<Scan::Sum>(value);
     if (lane == 31) sums[warp] = scanned;
     __syncthreads();
-    const uint32_t of_warps = scan_lanes(lane < warps ? sums[lane] : 0);
+    const uint32_t of_warps = scan_lanes<Scan::Sum>(lane < warps ? sums[lane] : 0);
     total = __shfl_sync(kAllLanes, of_warps, 31);
     const uint32_t before = __shfl_sync(kAllLanes, of_warps, max(warp - 1, 0));
     return (warp == 0 ? 0 : before) + scanned - value;
@@ -368,8 +355,6 @@ int warps_of(const RouteProblem& problem, int64_t share) {
     return warps;
 }
 
-Reason declines(const Context& context, const RouteProblem&) { return needs_cuda(context); }
-
 void run(const Context& context, const RouteProblem& problem, const Launch& call) {
     const uint32_t cluster = has_clusters(context) && problem.rows() > kUsualThreads ? kCluster : 1;
     const int64_t shares = std::clamp<int64_t>(ceil_div(problem.rows(), cluster * kUsualThreads), 1, kMostShares);
@@ -398,6 +383,6 @@ void load(const Context&) {
 
 }  // namespace
 
-const RouteImplementation route = {"route", declines, nullptr, run, load};
+const RouteImplementation route = {"route", needs_cuda_alone, nullptr, run, load};
 
 }  // namespace mxq::cuda

@@ -258,7 +258,7 @@ __device__ __forceinline__ void move_stretch(const Part& part, const GroupedRows
     const PadProblem::Part& p = part.problem;
     const int64_t group_tile = block / part.stretches;
     __shared__ Stretch stretch;
-    const Group group = group_of_tile(grouped, p.in.units, p.out.units, group_tile);
+    const Group group = find_group<GroupBy::Tile>(grouped, p.in.units, p.out.units, group_tile);
     if (!group.exists()) return;
     if (threadIdx.x == 0)
         stretch = {group, (group_tile - group.first_group_tile) * kGroupTile, round_up(group.rows, p.in.units.codes),
@@ -278,8 +278,6 @@ __global__ void __launch_bounds__(kThreads, 3) pad_groups_kernel(const __grid_co
     if (block <= part.flat_blocks) return copy_flat_scales(part, block - 1);
     move_stretch(part, a.grouped, block - 1 - part.flat_blocks);
 }
-
-Reason declines(const Context& context, const PadProblem&) { return needs_cuda(context); }
 
 // Returns the bytes of the widest access that all K-major rows allow.
 int32_t widest_access(const PadProblem::Part& p) {
@@ -315,6 +313,6 @@ void load(const Context&) { load_kernel(pad_groups_kernel); }
 
 }  // namespace
 
-const PadImplementation pad_groups = {"pad_groups", declines, nullptr, run, load};
+const PadImplementation pad_groups = {"pad_groups", needs_cuda_alone, nullptr, run, load};
 
 }  // namespace mxq::cuda

@@ -230,7 +230,7 @@ __device__ __forceinline__ Square square_at(const Part& part, const ScaleScope& 
 // Moves some squares of a group tile.
 __device__ __forceinline__ void move_group_squares(const Part& part, const GroupedRows& grouped, int64_t block) {
     const int64_t group_tile = block / part.tile_blocks, first = (block - group_tile * part.tile_blocks) * kGroupSquares;
-    const Group group = group_of_tile(grouped, part.compact_units, part.swizzled_units, group_tile);
+    const Group group = find_group<GroupBy::Tile>(grouped, part.compact_units, part.swizzled_units, group_tile);
     if (!group.exists()) return;
     ScaleScope scope = scope_of_group(part, group);
     const int64_t in_group = group_tile - group.first_group_tile, tile_lines = kSwizzleRows / part.row_lines;
@@ -350,8 +350,6 @@ bool has_whole_squares(const Part& part) {
            part.matrices * part.down <= most_rows;
 }
 
-Reason declines(const Context& context, const SwizzleProblem&) { return needs_cuda(context); }
-
 void divide(Part& part, const GroupedRows& grouped) {
     part.down = ceil_div(part.lines, kSwizzleRows);
     part.paired = !grouped.set() || !part.columnwise;
@@ -425,6 +423,6 @@ void load(const Context&) {
 
 }  // namespace
 
-const SwizzleImplementation swizzle_scales = {"swizzle_scales", declines, nullptr, run, load};
+const SwizzleImplementation swizzle_scales = {"swizzle_scales", needs_cuda_alone, nullptr, run, load};
 
 }  // namespace mxq::cuda

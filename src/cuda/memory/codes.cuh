@@ -20,12 +20,12 @@ __device__ __forceinline__ void store_wide_codes(const Codes<count>& codes, uint
     else *reinterpret_cast<uint32_t*>(to) = codes.words[0];
 }
 
-// Quantizes a vector whose elements share a scale.
-template <class E, class T>
-__device__ __forceinline__ Codes<Vector<T>::count> quantize_vector(const Vector<T>& vector, float reciprocal) {
-    Codes<Vector<T>::count> codes{};
+// Quantizes a Vector, or as many values, whose elements share a scale.
+template <class E, class V>
+__device__ __forceinline__ Codes<V::count> quantize_vector(const V& vector, float reciprocal) {
+    Codes<V::count> codes{};
 #pragma unroll
-    for (int i = 0; i < Vector<T>::count; i += 2)
+    for (int i = 0; i < V::count; i += 2)
         codes.words[i / 4] |=
             encode_pair<E>(multiply_rn(vector[i], reciprocal), multiply_rn(vector[i + 1], reciprocal)) << (i % 4 * 8);
     return codes;

@@ -220,18 +220,6 @@ __device__ inline Group find_group(const GroupedRows& grouped, const GroupUnits&
     return shared;
 }
 
-// Returns the group that holds group tile `wanted`, for all threads of the block.
-__device__ inline Group group_of_tile(const GroupedRows& grouped, const GroupUnits& first_units,
-                                      const GroupUnits& second_units, int64_t wanted) {
-    return find_group<GroupBy::Tile>(grouped, first_units, second_units, wanted);
-}
-
-// Returns group `wanted`, for all threads of the block.
-__device__ inline Group group_of_index(const GroupedRows& grouped, const GroupUnits& first_units,
-                                       const GroupUnits& second_units, int64_t wanted) {
-    return find_group<GroupBy::Index>(grouped, first_units, second_units, wanted);
-}
-
 // ---- One group, sooner ---------------------------------------------------------------------------------------------------
 
 // The lane's group among the 32 from `base` on. Past the last group it has no rows.

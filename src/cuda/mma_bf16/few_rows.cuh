@@ -255,6 +255,17 @@ struct Consumer {
         if constexpr (promotes)
             for (int i = 0; i < 4; i++) sums[i] = totals[i];
     }
+    // Stores the sums of the warp in the table of its thread block, whose threads all call it. Returns whether sums must be
+    // made again.
+    __device__ __forceinline__ bool put_sums(float (&parts)[warps][kTileRows * kTileLines]) const {
+        const uint32_t lane = threadIdx.x % 32;
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            parts[threadIdx.x / 32][(lane % 4 * 2 + i % 2) * kTileLines + lane / 4 + i / 2 * 8] = sums[i];
+        if constexpr (promotes) return __syncthreads_or(met_unusual);
+        __syncthreads();
+        return false;
+    }
     // Adds the sums of a chunk under their scales to the totals.
     __device__ __forceinline__ void promote(const float2& of_lines, const float2& of_rows, float (&totals)[4]) {
 #pragma unroll

@@ -51,15 +51,7 @@ __global__ void __launch_bounds__(32 * warps, kResidentWarps<kind> / warps)
     consumer.multiply(tile, [&](uint32_t row, uint32_t part) { return row_of_tile(args, tile, row, part); },
                       [] {});
     if (threadIdx.x == 0) kept = tile;
-    const uint32_t lane = threadIdx.x % 32;
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        parts[threadIdx.x / 32][(lane % 4 * 2 + i % 2) * kTileLines + lane / 4 + i / 2 * 8] = consumer.sums[i];
-    bool again = false;
-    if constexpr (promotes)
-        again = __syncthreads_or(consumer.met_unusual);
-    else
-        __syncthreads();
+    const bool again = consumer.put_sums(parts);
     const uint32_t column = threadIdx.x % kTileLines, line = tile.line + column;
     const auto sum_again = [&](uint32_t of, uint32_t at) { return cuda::sum_again(p, kept.a, kept.b, kept.row + of, at); };
     const auto sum_of = [&](uint32_t row) {
@@ -102,11 +94,8 @@ int64_t scales_of_chunks(ScaleLayout layout, int64_t chunks) {
 
 Reason needs_operands(const GemmProblem& p) {
     if (!can_be_bf16(p.a) && !can_widen_codes(p.a))
-        return [format = p.a.format] {
-            return format_text("needs a in BF16, F16 or quantized, found %s", find_format(format)->name);
-        };
-    if (p.b.scale_type == ScaleType::None)
-        return [format = p.b.format] { return format_text("needs b quantized, found %s", find_format(format)->name); };
+        return needs("a in BF16, F16 or quantized", find_format(p.a.format)->name);
+    if (p.b.scale_type == ScaleType::None) return needs("b quantized", find_format(p.b.format)->name);
     if (p.a.across || p.b.across) return "needs both operands along the contraction, found one across it";
     return {};
 }
@@ -217,11 +206,13 @@ void load(const Context& context) {
     load_widen(context);
 }
 
-int32_t bound(const Context&, const GemmProblem&) { return MXQ_BOUND_EXACT_PRODUCTS; }
-
 }  // namespace
 
-const GemmImplementation mma_bf16_rows{
-    .name = "mma_bf16_rows", .run = run, .load = load, .bound = bound, .prepare = prepare, .reads_by_index = reads_by_index};
+const GemmImplementation mma_bf16_rows{.name = "mma_bf16_rows",
+                                       .run = run,
+                                       .load = load,
+                                       .bound = bound_is<MXQ_BOUND_EXACT_PRODUCTS>,
+                                       .prepare = prepare,
+                                       .reads_by_index = reads_by_index};
 
 }  // namespace mxq::cuda

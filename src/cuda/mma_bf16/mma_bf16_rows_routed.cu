@@ -16,12 +16,13 @@
 //     lines of a tile     interleaved     16 adjacent rows
 //                         halves          8 adjacent rows, and the 8 rows that are I below
 #include "core/context_type.h"
+#include "core/routed_problem.h"
+#include "cuda/implementations.h"
 #include "cuda/kernel_lists.h"
 #include "cuda/layer/activate_elements.cuh"
 #include "cuda/layer/few_choices.cuh"
 #include "cuda/memory/dependent_launch.cuh"
 #include "cuda/mma_bf16/few_rows.cuh"
-#include "cuda/routed_implementations.h"
 #include "dispatch/prepared.h"
 
 namespace mxq::cuda {
@@ -140,15 +141,7 @@ __global__ void __launch_bounds__(32 * warps, few_rows::kResidentWarps<kind> / w
             tile, [&](uint32_t row, uint32_t) { return row_of<activates>(args, choices, tile, row); },
             [] { wait_for_previous_kernel(); });
         if (threadIdx.x == 0) kept = tile;
-        const uint32_t lane = threadIdx.x % 32;
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            parts[threadIdx.x / 32][(lane % 4 * 2 + i % 2) * kTileLines + lane / 4 + i / 2 * 8] = consumer.sums[i];
-        bool again = false;
-        if constexpr (promotes)
-            again = __syncthreads_or(consumer.met_unusual);
-        else
-            __syncthreads();
+        const bool again = consumer.put_sums(parts);
         const uint32_t column = threadIdx.x % kTileLines, second = column / 8 * (args.to_second_line() - 8);
         const uint32_t line = tile.line + column + second;
         // A row of A by itself.
@@ -216,9 +209,7 @@ static_assert(16 <= kMostFewChoices);
 
 Reason declines(const Context& context, const RoutedProductProblem& p) {
     if (auto reason = few_rows::declines(context, p.product); !reason.empty()) return reason;
-    if (p.product.a.format != MXQ_FORMAT_BF16)
-        return
-            [format = p.product.a.format] { return format_text("needs rows of BF16, found %s", find_format(format)->name); };
+    if (p.product.a.format != MXQ_FORMAT_BF16) return needs("rows of BF16", find_format(p.product.a.format)->name);
     if (p.product.reads_d()) return "needs a beta of 0";
     return needs_choices(p);
 }
@@ -245,13 +236,14 @@ void run(const Context& context, const RoutedProductProblem& p, const Launch& ca
            "mma_bf16_rows_routed", blocks, call.stream, arguments_of(p), first_start(context, call));
 }
 
-int32_t bound(const Context&, const RoutedProductProblem&) { return MXQ_BOUND_EXACT_PRODUCTS; }
-
 }  // namespace
 
-const RoutedProductImplementation mma_bf16_rows_activate{
-    .name = "mma_bf16_rows_activate", .declines = declines, .run = run, .load = load_all<kernels>, .bound = bound};
+const RoutedProductImplementation mma_bf16_rows_activate{.name = "mma_bf16_rows_activate",
+                                                         .declines = declines,
+                                                         .run = run,
+                                                         .load = load_all<kernels>,
+                                                         .bound = bound_is<MXQ_BOUND_EXACT_PRODUCTS>};
 const RoutedProductImplementation mma_bf16_rows_routed{
-    .name = "mma_bf16_rows_routed", .declines = declines, .run = run, .bound = bound};
+    .name = "mma_bf16_rows_routed", .declines = declines, .run = run, .bound = bound_is<MXQ_BOUND_EXACT_PRODUCTS>};
 
 }  // namespace mxq::cuda

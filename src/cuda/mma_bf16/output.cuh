@@ -12,6 +12,7 @@
 //
 // Both are rare and slow. Rows of zeros give tiny sums too, and are found first.
 #pragma once
+#include "cuda/memory/plain_elements.cuh"
 #include "cuda/mma_bf16/tile.cuh"
 
 namespace mxq::cuda::mma {
@@ -76,17 +77,13 @@ __device__ __noinline__ uint32_t repair_row(const Arguments& args, const Tile& t
 
 // ---- More than sums ------------------------------------------------------------------------------------------------------
 
-template <class T>
-__device__ __forceinline__ void load_row(const T* from, float (&values)[8], int64_t count) {
-#pragma unroll
-    for (int i = 0; i < 8; i++) values[i] = i < count ? to_float(from[i]) : 0.0f;
-}
-
 // Loads up to eight neighbouring elements of a plain matrix, from number `at` on.
 __device__ __forceinline__ void load_row(const void* data, int32_t format, int64_t at, float (&values)[8], int64_t count) {
-    if (format == MXQ_FORMAT_F32) load_row(static_cast<const float*>(data) + at, values, count);
-    else if (format == MXQ_FORMAT_F16) load_row(static_cast<const F16*>(data) + at, values, count);
-    else load_row(static_cast<const Bf16*>(data) + at, values, count);
+    with_plain(format, [&]<class T>(T) {
+        const T* const from = static_cast<const T*>(data) + at;
+#pragma unroll
+        for (int i = 0; i < 8; i++) values[i] = i < count ? to_float(from[i]) : 0.0f;
+    });
 }
 
 // alpha values + beta D + bias, rounded after each step.
@@ -130,9 +127,7 @@ __device__ __forceinline__ void store_row(T* to, const float (&values)[8], int64
 __device__ __forceinline__ void write_row(const Arguments& args, int64_t row, int64_t column, const float (&values)[8]) {
     const PlainMatrix& d = args.problem.d;
     const int64_t at = row * d.row_stride + column, count = args.problem.n - column;
-    if (d.format == MXQ_FORMAT_BF16) return store_row(static_cast<Bf16*>(d.data) + at, values, count, args.wide);
-    if (d.format == MXQ_FORMAT_F16) return store_row(static_cast<F16*>(d.data) + at, values, count, args.wide);
-    store_row(static_cast<float*>(d.data) + at, values, count, args.wide);
+    with_plain(d.format, [&]<class T>(T) { store_row(static_cast<T*>(d.data) + at, values, count, args.wide); });
 }
 
 // Writes +0 into a group's padding in D. What adds to D leaves it as it is.

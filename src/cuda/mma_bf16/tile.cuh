@@ -63,7 +63,7 @@ struct Tile {
 __device__ inline bool enter_group(const GemmProblem& p, uint32_t matrix, int64_t row_tile, Tile& tile) {
     const GroupedRows grouped{p.groups, p.group_rows};
     if (p.grouping == Grouping::Rows) {
-        const Group group = group_of_tile(grouped, p.a.units, {p.d.group_unit, 1}, row_tile);
+        const Group group = find_group<GroupBy::Tile>(grouped, p.a.units, {p.d.group_unit, 1}, row_tile);
         if (!group.exists()) return false;
         tile.m = group.rows;
         tile.padded_m = round_up(group.rows, p.d.group_unit);
@@ -73,7 +73,7 @@ __device__ inline bool enter_group(const GemmProblem& p, uint32_t matrix, int64_
         tile.a = operand_of_group(p.a, group.first(), group.rows);
         tile.b = operand_of_matrix(p.b, group.index);
     } else {
-        const Group group = group_of_index(grouped, p.a.units, p.b.units, matrix);
+        const Group group = find_group<GroupBy::Index>(grouped, p.a.units, p.b.units, matrix);
         // Padding of codes is zeros. But a Hadamard transform spreads values into the padding to a multiple of 16, which
         // belongs to the sum. Padding between rows of a plain operand is never read.
         tile.k = p.a.across || p.b.across ? int64_t(group.rows) : round_up(group.rows, kNvBlock);

@@ -22,7 +22,6 @@
 #include "cuda/tile/tile_source.cuh"
 #include "cuda/kernel_lists.h"
 #include "cuda/implementations.h"
-#include "cuda/requantize/amax_codes.h"
 #include "numerics/hadamard.h"
 
 namespace mxq::cuda {
@@ -83,7 +82,7 @@ __device__ __forceinline__ bool find_region(const Regions& r, int64_t index, Reg
     region.col = (index - group_tile * r.across) * r.span;
     region.cols = int(min(r.in.cols - region.col, int64_t(r.span)));
     if (r.grouped.groups.set) {
-        const Group group = group_of_tile(r.grouped, r.in_units, r.line_units, group_tile);
+        const Group group = find_group<GroupBy::Tile>(r.grouped, r.in_units, r.line_units, group_tile);
         if (!group.exists()) return false;
         const uint32_t row = (uint32_t(group_tile) - group.first_group_tile) * uint32_t(kSwizzleRows);
         region.scope = group.index;
@@ -238,7 +237,7 @@ struct ZeroArguments {
 
 // Zeroes the rowwise maxima of all groups, padding included. What follows them is not written.
 __global__ void __launch_bounds__(kSwizzleRows) zero_lines_kernel(const __grid_constant__ ZeroArguments a) {
-    const Group group = group_of_tile(a.grouped, a.units, {}, block_index());
+    const Group group = find_group<GroupBy::Tile>(a.grouped, a.units, {}, block_index());
     if (!group.exists()) return;
     const int64_t row = (block_index() - group.first_group_tile) * kSwizzleRows + threadIdx.x;
     if (row < round_up(group.rows, a.units.codes)) a.rowwise[group.first().codes + row] = 0;
@@ -384,12 +383,7 @@ Runs runs_of(float* rowwise, int64_t rowwise_count, float* columnwise, int64_t c
             {rowwise ? rowwise_count : 0, columnwise && columnwise != rowwise ? columnwise_count : 0}};
 }
 
-// Zero all maxima of the problem. Both return what `zero` does.
-bool zero_everything(const Context& context, const QuantizeProblem& p, float* rowwise, float* columnwise, const Launch& call) {
-    const int64_t count = scope_count(p, first_part(p));
-    return zero(context, runs_of(rowwise, count, columnwise, count), call);
-}
-
+// Zeroes the maxima of all rows and columns. Returns what `zero` does.
 bool zero_lines(const Context& context, const QuantizeProblem& p, float* rowwise, float* columnwise, const Launch& call) {
     const bool grouped = p.grouped.set();
     const int64_t columns = (grouped ? p.grouped.groups.count : p.source.matrices) * p.columnwise.lines;
@@ -440,8 +434,6 @@ bool run_tiles(const Context& context, const QuantizeProblem& p, float* rowwise,
     return true;
 }
 
-Reason declines(const Context& context, const AmaxProblem&) { return needs_cuda(context); }
-
 void run(const Context& context, const AmaxProblem& problem, const Launch& call) {
     const QuantizeProblem& p = problem.quantize;
     launch_amax(context, p, p.has_rowwise ? p.rowwise.amax : nullptr, p.has_columnwise ? p.columnwise.amax : nullptr, call);
@@ -461,8 +453,9 @@ Start launch_amax(const Context& context, const QuantizeProblem& problem, float*
                   const Launch& call) {
     if (!rowwise_out && !columnwise_out) return Start::AfterAll;
     const bool transformed = (rowwise_out && problem.rowwise.transformed) || (columnwise_out && problem.columnwise.transformed);
+    const int64_t scopes = scope_count(problem, first_part(problem));
     const bool zeroed = is_per_line(problem) ? zero_lines(context, problem, rowwise_out, columnwise_out, call)
-                                             : zero_everything(context, problem, rowwise_out, columnwise_out, call);
+                                             : zero(context, runs_of(rowwise_out, scopes, columnwise_out, scopes), call);
     const Start start = zeroed ? overlapped_start(context) : Start::AfterAll;
     bool read;
     if (!transformed && takes_amax_codes(problem))
@@ -474,6 +467,6 @@ Start launch_amax(const Context& context, const QuantizeProblem& problem, float*
     return read || zeroed ? overlapped_start(context) : Start::AfterAll;
 }
 
-const AmaxImplementation amax = {"amax", declines, nullptr, run, load};
+const AmaxImplementation amax = {"amax", needs_cuda_alone, nullptr, run, load};
 
 }  // namespace mxq::cuda

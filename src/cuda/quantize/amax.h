@@ -22,4 +22,15 @@ inline int64_t scope_count(const QuantizeProblem& problem, const QuantizedPart& 
     return problem.grouped.set() ? problem.grouped.groups.count : problem.source.matrices;
 }
 
+// ---- Maxima of codes (requantize/amax_codes.cu) -------------------------------------------------------------------------
+
+void load_amax_codes();
+
+// Returns whether the source of a problem without a transform is of such codes.
+bool takes_amax_codes(const QuantizeProblem& problem);
+
+// Raises the maxima, which are zeroed, as launch_amax describes; false: there is nothing to read, and no kernel.
+bool run_amax_codes(const Context& context, const QuantizeProblem& problem, float* rowwise, float* columnwise,
+                    int scope_stride, bool propagates, const Launch& call, Start start);
+
 }  // namespace mxq::cuda

@@ -8,14 +8,34 @@
 
 namespace mxq::cuda::fp4_pairs {
 
+// ---- Pairs ----------------------------------------------------------------------------------------------------------
+
+// The factors of the two elements of a word, powers of two, as BF16.
+struct PairFactors {
+    uint32_t pair;
+    E2m1LineFactors parts;  // of `pair`
+};
+
+__device__ __forceinline__ PairFactors pair_factors(float first, float second) {
+    const uint32_t pair = __byte_perm(float_bits(first), float_bits(second), 0x7632);
+    return {pair, e2m1_line_factors(pair)};
+}
+
+__device__ __forceinline__ float low_value(uint32_t pair) { return bits_float(pair << 16); }
+__device__ __forceinline__ float high_value(uint32_t pair) { return bits_float(pair & 0xFFFF0000u); }
+
+// Masks packed codes under a power of two as factor_mask does: a factor of NaN leaves none.
+__device__ __forceinline__ uint32_t mask_nibbles(uint32_t codes, float factor) { return is_nan(factor) ? 0 : codes; }
+
 // ---- MXFP4 -----------------------------------------------------------------------------------------------------------
 
-// Makes codes of four words, under a power of two for each half.
+// Makes codes of four words, under a power of two for each half. Plain products are below 7, and their codes have no signs.
 template <bool plain>
 __device__ __forceinline__ void four_pairs(const uint32_t* words, const PairFactors& factors, uint32_t (&pairs)[4]) {
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        pairs[i] = plain ? round_e2m1_pair(words[i], factors) : quantize_e2m1_pair(words[i], factors);
+        pairs[i] = plain ? encode_e2m1_products(words[i] & ~kSignsOfBothHalves, factors.parts)
+                         : encode_e2m1_bf16(multiply_bf16_pairs(words[i], factors.pair));
 }
 
 // Makes the codes of eight elements of a row.

@@ -171,10 +171,8 @@ __device__ __forceinline__ void emit_columnwise(const Arguments& a, bool fast, S
 
 // Returns why these loops do not take a problem; empty where they do.
 inline Reason declines_pairs(const QuantizeProblem& p) {
-    if (p.format->element != Element::E2M1)
-        return [format = p.format] { return std::string("needs nvfp4 or mxfp4, found ") + format->name; };
-    if (p.source.plain.format != MXQ_FORMAT_BF16)
-        return [format = p.source.plain.format] { return std::string("needs bf16, found ") + find_format(format)->name; };
+    if (p.format->element != Element::E2M1) return needs("nvfp4 or mxfp4", p.format->name);
+    if (p.source.plain.format != MXQ_FORMAT_BF16) return needs_bf16(p.source.plain);
     if (Reason reason = declines_tile_options(p); !reason.empty()) return reason;
     if (p.tile.is_row()) return "needs scales of blocks, found row";
     if (p.square_tiles) return "needs scales of blocks of one row or column, found squares";

@@ -5,7 +5,6 @@
 //                  global scales, and multipliers of all scale bytes: tables in shared memory
 #pragma once
 #include "cuda/quantize/fp4_chunks.cuh"
-#include "cuda/tile/pair_factors.cuh"
 
 namespace mxq::cuda::fp4_pairs {
 

@@ -19,7 +19,10 @@ struct ChunkCodes {
     uint2 codes;
 };
 
+enum class Fp4Rounding { Nearest, Stochastic, LessError, LessSquaredError };
+
 struct RoundNearest {
+    static constexpr Fp4Rounding value = Fp4Rounding::Nearest;
     static constexpr bool chooses = false;  // between two scales
     static constexpr int most_blocks = 4;   // of an SM, without spills
 
@@ -37,6 +40,7 @@ __device__ __forceinline__ void put_keys(const QuantizeProblem& p, PhiloxKeys& k
 }
 
 struct RoundStochastic {
+    static constexpr Fp4Rounding value = Fp4Rounding::Stochastic;
     static constexpr bool chooses = false;
     static constexpr int most_blocks = 4;
 
@@ -85,6 +89,7 @@ __device__ __forceinline__ void add_across_square(Errors& errors) {
 
 template <bool squared>
 struct RoundFourOverSix : RoundNearest {
+    static constexpr Fp4Rounding value = squared ? Fp4Rounding::LessSquaredError : Fp4Rounding::LessError;
     static constexpr bool chooses = true;
     static constexpr int most_blocks = 3;
 

@@ -48,11 +48,8 @@ __global__ void __launch_bounds__(kTwoTilesThreads, kTwoTilesBlocks)
                             [&](const CodeTile& to) { store_two_tiles(shared, lines_of_two(coord, to)); });
 }
 
-using Kernel = void (*)(TileArguments);
-
-Kernel kernel_of(Element element) {
-    return element == Element::E4M3 ? quantize_columns_kernel<E4M3> : quantize_columns_kernel<E5M2>;
-}
+constexpr auto kernels =
+    kernels_of([]<class E>(E) { return kernel(quantize_columns_kernel<E>, kTwoTilesBlock); }, ElementsOf8Bits{});
 
 Reason declines(const Context& context, const QuantizeProblem& problem) {
     if (problem.grouped.set()) return "needs no groups, found some";
@@ -69,15 +66,11 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
     const TileArguments a = tile_arguments(problem, amax);
     const Start start = prepare_amax(context, problem, a.rule, amax, call);
     const dim3 grid = grid_of_rows(a.tiles.across, a.tiles.matrices * ceil_div(a.tiles.down, int64_t(kTwoTiles)));
-    launch_two_tiles(context, kernel_of(problem.format->element), "quantize_columns", grid, call.stream, a, start);
-}
-
-void load(const Context&) {
-    for (Element element : {Element::E4M3, Element::E5M2}) load_kernel(kernel_of(element));
+    launch(context, kernels, problem.format->element, "quantize_columns", grid, call.stream, a, start);
 }
 
 }  // namespace
 
-const QuantizeImplementation quantize_columns = {"quantize_columns", declines, tile_workspace_bytes, run, load};
+const QuantizeImplementation quantize_columns = {"quantize_columns", declines, tile_workspace_bytes, run, load_all<kernels>};
 
 }  // namespace mxq::cuda

@@ -12,7 +12,7 @@
 // Roundings are policies (fp4_rounding.cuh). Bytes an element: 2 or 4 read, 0.56 written for each part. Arithmetic bounds
 // it: about 20 instructions an element for stochastic rounding or a transform, 25 for four over six.
 #include "cuda/implementations.h"
-#include "cuda/launch.h"
+#include "cuda/kernel_lists.h"
 #include "cuda/quantize/fp4_rounding.cuh"
 #include "cuda/tile/tile_source.cuh"
 #include "numerics/hadamard.h"
@@ -234,43 +234,26 @@ __global__ void __launch_bounds__(kChunkThreads, kBlocks<Rounding, typename Sour
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
 
-// Names what a kernel is compiled for.
-struct Key {
-    bool bf16, nvfp4, stochastic;
-    FourOverSix four_over_six;
-    bool operator==(const Key&) const = default;
+// The first values: the source is BF16, codes are NVFP4.
+constexpr auto kernel_for = []<class Rounding>(auto bf16, auto nvfp4, Rounding) {
+    using Source = std::conditional_t<bf16.value, Bf16Source, FloatSource>;
+    return kernel(quantize_fp4_kernel<Source, Rounding, nvfp4.value>, kChunkThreads,
+                  sizeof(Shared<typename Source::Element>));
 };
+constexpr auto kernels = join(
+    kernels_of(kernel_for, Values<true, false>{}, Values<true, false>{}, Types<RoundNearest, RoundStochastic>{}),
+    kernels_of(kernel_for, Values<true, false>{}, Values<true>{}, Types<RoundFourOverSix<false>, RoundFourOverSix<true>>{}));
 
-template <class Source, class Rounding, bool nvfp4>
-constexpr KernelEntry<Key, Arguments> entry(FourOverSix four_over_six = FourOverSix::None) {
-    using T = typename Source::Element;
-    return {{std::is_same_v<T, Bf16>, nvfp4, std::is_same_v<Rounding, RoundStochastic>, four_over_six},
-            quantize_fp4_kernel<Source, Rounding, nvfp4>,
-            kChunkThreads,
-            sizeof(Shared<T>)};
-}
-
-constexpr KernelEntry<Key, Arguments> kernels[] = {
-    entry<Bf16Source, RoundNearest, true>(),     entry<Bf16Source, RoundNearest, false>(),
-    entry<Bf16Source, RoundStochastic, true>(),  entry<Bf16Source, RoundStochastic, false>(),
-    entry<FloatSource, RoundNearest, true>(),    entry<FloatSource, RoundNearest, false>(),
-    entry<FloatSource, RoundStochastic, true>(), entry<FloatSource, RoundStochastic, false>(),
-    entry<Bf16Source, RoundFourOverSix<false>, true>(FourOverSix::Mae),
-    entry<Bf16Source, RoundFourOverSix<true>, true>(FourOverSix::Mse),
-    entry<FloatSource, RoundFourOverSix<false>, true>(FourOverSix::Mae),
-    entry<FloatSource, RoundFourOverSix<true>, true>(FourOverSix::Mse),
-};
-
-Key key_of(const QuantizeProblem& p) {
-    const bool stochastic = p.seed_offset != nullptr && p.four_over_six == FourOverSix::None;
-    return {is_bf16(p), p.format->is_nvfp4(), stochastic, p.four_over_six};
+Fp4Rounding rounding_of(const QuantizeProblem& p) {
+    if (p.four_over_six == FourOverSix::Mae) return Fp4Rounding::LessError;
+    if (p.four_over_six == FourOverSix::Mse) return Fp4Rounding::LessSquaredError;
+    return p.seed_offset ? Fp4Rounding::Stochastic : Fp4Rounding::Nearest;
 }
 
 HadamardSigns signs_of_part(const QuantizedPart& part) { return hadamard_signs(part.transformed ? part.hadamard_mask : 0); }
 
 Reason declines(const Context& context, const QuantizeProblem& problem) {
-    if (problem.format->element != Element::E2M1)
-        return [format = problem.format] { return std::string("needs nvfp4 or mxfp4, found ") + format->name; };
+    if (problem.format->element != Element::E2M1) return needs("nvfp4 or mxfp4", problem.format->name);
     if (problem.tile.is_row()) return "needs scales of blocks, found row";
     return needs_cuda(context);
 }
@@ -281,7 +264,9 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
                       {signs_of_part(problem.rowwise), signs_of_part(problem.columnwise)},
                       scale_steps<E2M1>(problem.scale_rounding, problem.nonfinite),
                       is_wide_tile_source(problem), {is_wide_part(problem.rowwise), is_wide_part(problem.columnwise)}};
-    if (a.tiles.count() > 0) launch(context, kernels, key_of(problem), "quantize_fp4", a.tiles.grid(), call.stream, a, start);
+    if (a.tiles.count() > 0)
+        launch(context, kernels, {is_bf16(problem), problem.format->is_nvfp4(), rounding_of(problem)}, "quantize_fp4",
+               a.tiles.grid(), call.stream, a, start);
 }
 
 }  // namespace

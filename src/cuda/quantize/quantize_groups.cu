@@ -139,12 +139,6 @@ __device__ __forceinline__ void put_subtile_rows(const QuantizeProblem& p, const
 
 // ---- Scales ------------------------------------------------------------------------------------------------------------
 
-template <class E>
-__device__ __forceinline__ const PartScales<E>& scales_of_subtile(const SubtilesShared<E>& shared, int subtile,
-                                                                  int columnwise) {
-    return shared.tiles[subtile / kTileSubtiles].scales.parts[columnwise];
-}
-
 // The columnwise scales of the word that starts with the warp's subtile, if one does: a word for each row, four of them a
 // lane. They are read from shared memory before codes are stored, so that nothing waits for them.
 template <class E>
@@ -195,7 +189,8 @@ __device__ __forceinline__ void store_word_rows(const QuantizeProblem& p, const 
     for (int i = 0; i < 4; i++) {
         const int at = warp + i - word.begin;
         const bool exists = i >= word.begin && i < word.begin + word.count && (!squares || lane < shared.subtiles[at].rows);
-        words[i] = exists ? scales_of_subtile(shared, at, 0).words[0][at % kTileSubtiles * kSubtileRows + lane] : 0;
+        words[i] =
+            exists ? shared.tiles[at / kTileSubtiles].scales.parts[0].words[0][at % kTileSubtiles * kSubtileRows + lane] : 0;
     }
     if (word.is_whole())
         *reinterpret_cast<uint4*>(to) = {words[0], words[1], words[2], words[3]};
@@ -283,12 +278,10 @@ __global__ void __launch_bounds__(kTwoTilesThreads, kTwoTilesBlocks)
 
 // ---- On the host ---------------------------------------------------------------------------------------------------------
 
-using Kernel = void (*)(Arguments);
-
-Kernel kernel_of(Element element, bool squares) {
-    if (element == Element::E4M3) return squares ? quantize_groups_kernel<E4M3, true> : quantize_groups_kernel<E4M3, false>;
-    return squares ? quantize_groups_kernel<E5M2, true> : quantize_groups_kernel<E5M2, false>;
-}
+// The second value: scales of squares.
+constexpr auto kernels =
+    kernels_of([]<class E>(E, auto squares) { return kernel(quantize_groups_kernel<E, squares.value>, kTwoTilesBlock); },
+               ElementsOf8Bits{}, Values<false, true>{});
 
 // Returns the thread blocks in a row of the grid. A thread block takes three tiles of columns after one search where a
 // search takes long and enough thread blocks are left for all SMs.
@@ -301,14 +294,13 @@ int64_t blocks_across(const QuantizeProblem& p, int64_t down) {
 Reason declines(const Context& context, const QuantizeProblem& problem) {
     if (!problem.grouped.set()) return "needs groups, found none";
     if (Reason reason = declines_two_tiles(context, problem); !reason.empty()) return reason;
-    if (problem.tile.length != kMxBlock)
-        return [name = problem.tile.name] { return std::string("needs blocks of 1x32 or 32x32, found ") + name; };
+    if (problem.tile.length != kMxBlock) return needs("blocks of 1x32 or 32x32", problem.tile.name);
     if (problem.columnwise.units.codes % kSubtileRows != 0)
         return "needs groups that begin at multiples of 32 codes, found others";
     const auto fits = [](const QuantizedPart& part) { return !part.layout.swizzled || is_aligned(part.scales, 16); };
     if (!fits(problem.columnwise) || (problem.has_rowwise && !fits(problem.rowwise)))
         return "needs swizzled scales at multiples of 16 bytes, found others";
-    if (problem.has_rowwise && code_access(problem.rowwise, true).bytes < 8)
+    if (problem.has_rowwise && code_access(problem.rowwise, true) < 8)
         return "needs rows of codes at multiples of 8 bytes, found others";
     return "";
 }
@@ -316,17 +308,12 @@ Reason declines(const Context& context, const QuantizeProblem& problem) {
 void run(const Context& context, const QuantizeProblem& problem, const Launch& call) {
     const int64_t down = ceil_div(subtiles_bound(problem), int64_t(kBlockSubtiles));
     const Arguments a{down, scale_rule(problem, AmaxBuffers(problem, nullptr)).saturates, {Tiles(problem).units}, problem};
-    launch_two_tiles(context, kernel_of(problem.format->element, problem.square_tiles), "quantize_groups",
-                     grid_of_rows(blocks_across(problem, down), down), call.stream, a, Start::AfterAll);
-}
-
-void load(const Context&) {
-    for (Element element : {Element::E4M3, Element::E5M2})
-        for (bool squares : {false, true}) load_kernel(kernel_of(element, squares));
+    launch(context, kernels, {problem.format->element, problem.square_tiles}, "quantize_groups",
+           grid_of_rows(blocks_across(problem, down), down), call.stream, a);
 }
 
 }  // namespace
 
-const QuantizeImplementation quantize_groups = {"quantize_groups", declines, nullptr, run, load};
+const QuantizeImplementation quantize_groups = {"quantize_groups", declines, nullptr, run, load_all<kernels>};
 
 }  // namespace mxq::cuda

@@ -87,11 +87,8 @@ __global__ void __launch_bounds__(kSegmentThreads, kBlocks)
 
 // Returns why the kernel of 4-bit codes declines.
 Reason declines_fp4(const QuantizeProblem& problem) {
-    if (problem.format->bits != 4)
-        return [format = problem.format] { return std::string("needs codes of 8 or 4 bits, found ") + format->name; };
-    if (problem.source.plain.format != MXQ_FORMAT_BF16)
-        return
-            [format = problem.source.plain.format] { return std::string("needs bf16, found ") + find_format(format)->name; };
+    if (problem.format->bits != 4) return needs("codes of 8 or 4 bits", problem.format->name);
+    if (problem.source.plain.format != MXQ_FORMAT_BF16) return needs_bf16(problem.source.plain);
     if (problem.seed_offset) return "needs rounding to nearest, found stochastic rounding";
     if (is_transformed(problem)) return "needs no transform, found a Hadamard transform";
     if (problem.four_over_six != FourOverSix::None) return "needs one scale for a block, found four-over-six";
@@ -182,9 +179,7 @@ Reason declines(const Context& context, const QuantizeProblem& problem) {
     const bool streams_128 =
         problem.tile.id == MXQ_SCALING_1X128 && problem.format->bits == 8 && problem.source.plain.format == MXQ_FORMAT_BF16;
     if (problem.tile.id != MXQ_SCALING_1X32 && problem.tile.id != MXQ_SCALING_1X16 && !streams_128)
-        return [name = problem.tile.name] {
-            return std::string("needs 1x16, 1x32 or, from bf16 to 8 bits, 1x128 blocks, found ") + name;
-        };
+        return needs("1x16, 1x32 or, from bf16 to 8 bits, 1x128 blocks", problem.tile.name);
     if (problem.grouped.set() && problem.format->bits == 8 && !takes_groups(problem))
         return "needs bf16 in blocks of 1x32 with groups, or of 1x128 without padding and with compact scales, found others";
     if (leaves_tiles_empty(problem))

@@ -1,6 +1,5 @@
 // quantize_tile: F32, F16 or BF16 to any format, scaling and layout, to one part or both from one read; experts and groups.
-// It takes BF16 to 8 and 6 bits, and to 4 bits with ROW scales alone. requantize_values runs its kernels on a quantized
-// source.
+// It takes BF16 to 8 and 6 bits, and to 4 bits with ROW scales alone.
 //
 // A thread block takes a tile of 128 x 128 (tile/location.cuh). A thread's patch of 16 rows (tile/patch.cuh) stays in
 // registers from its one read to its last use:
@@ -16,6 +15,14 @@
 //
 // Bytes an element: 2 or 4 read, 0.53 to 1.03 written for each part. Bound by memory: four thread blocks an SM at different
 // steps, with 16 loads in flight a thread, need neither TMA nor a second stage.
+//
+// requantize_values: a part of any format and layout to the parts of any other, by the same kernels; experts and groups.
+//
+//     codes in memory --words of 4 codes a row--> elements --scales--> values --the steps above--> parts
+//
+// A thread reads the codes of its 16 rows x 4 columns (tile/patch_source.cuh): four codes of each row (rowwise) or 16 of
+// each column (columnwise). The scales of the source come through shared memory, a word for each block and row of the tile.
+// Bound by instructions: about 17 an element and part, by ncu's issue slots.
 #include "cuda/device.h"
 #include "cuda/kernel_lists.h"
 #include "cuda/implementations.h"
@@ -59,8 +66,19 @@ Reason declines(const Context& context, const QuantizeProblem& problem) {
     return needs_cuda(context);
 }
 
+Reason declines_values(const Context& context, const QuantizeProblem& problem) {
+    if (Reason reason = declines_tile_options(problem); !reason.empty()) return reason;
+    return needs_cuda(context);
+}
+
 void run(const Context& context, const QuantizeProblem& problem, const Launch& call) {
-    launch_quantize_tile(context, problem, call, "quantize_tile");
+    const AmaxBuffers amax(problem, call.workspace);
+    const TileArguments a = tile_arguments(problem, amax);
+    const Start start = prepare_amax(context, problem, a.rule, amax, call);
+    const char* const name = problem.source.is_quantized() ? "requantize_values" : "quantize_tile";
+    if (has_tile_work(a))
+        launch(context, kernels, {holds_bf16(problem), problem.format->element}, name, a.tiles.grid(), call.stream, a,
+               start);
 }
 
 }  // namespace
@@ -72,19 +90,12 @@ Reason declines_tile_options(const QuantizeProblem& problem) {
     return "";
 }
 
-void launch_quantize_tile(const Context& context, const QuantizeProblem& problem, const Launch& call, const char* name) {
-    const AmaxBuffers amax(problem, call.workspace);
-    const TileArguments a = tile_arguments(problem, amax);
-    const Start start = prepare_amax(context, problem, a.rule, amax, call);
-    if (has_tile_work(a))
-        launch(context, kernels, {holds_bf16(problem), problem.format->element}, name, a.tiles.grid(), call.stream, a,
-               start);
-}
-
 uint64_t tile_workspace_bytes(const Context&, const QuantizeProblem& problem) {
     return AmaxBuffers(problem, nullptr).workspace_bytes;
 }
 
 const QuantizeImplementation quantize_tile = {"quantize_tile", declines, tile_workspace_bytes, run, load_all<kernels>};
+// Nothing to load: quantize_tile does.
+const QuantizeImplementation requantize_values = {"requantize_values", declines_values, tile_workspace_bytes, run};
 
 }  // namespace mxq::cuda

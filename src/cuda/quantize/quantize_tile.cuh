@@ -17,7 +17,7 @@ namespace mxq::cuda {
 struct TileArguments {
     Tiles tiles;
     ScaleRule rule;
-    CodeAccess access[2];  // rowwise, columnwise
+    int access[2];  // code_access of the parts: rowwise, columnwise
     bool wide_in, direct_rows;
     QuantizeProblem problem;
 };
@@ -32,13 +32,8 @@ struct TileShared {
     Group group;
 };
 
-// The threads of an SM: 64 registers of data leave room for so many. Before sm_89 software rounds codes, which takes more
-// registers.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
-constexpr int kSmThreads = 384;
-#else
-constexpr int kSmThreads = 512;
-#endif
+// The threads of an SM: 64 registers of data leave room for so many.
+constexpr int kSmThreads = kConvertsInSoftware ? 384 : 512;
 
 template <class T>
 constexpr int kSmBlocks = (kSmThreads + Patch<T>::threads - 1) / Patch<T>::threads;
@@ -92,9 +87,9 @@ inline ScaleRule scale_rule(const QuantizeProblem& problem, const AmaxBuffers& a
 }
 
 // Returns whether rows of codes leave from registers.
-inline bool stores_rows_directly(const QuantizeProblem& p, CodeAccess access) {
+inline bool stores_rows_directly(const QuantizeProblem& p, int access) {
     const int columns = holds_bf16(p) ? Patch<Bf16>::columns : Patch<float>::columns;
-    return p.has_rowwise && p.format->bits != 6 && access.bytes >= (p.format->bits == 8 ? columns : 8);
+    return p.has_rowwise && p.format->bits != 6 && access >= (p.format->bits == 8 ? columns : 8);
 }
 
 inline TileArguments tile_arguments(const QuantizeProblem& problem, const AmaxBuffers& amax) {
@@ -111,20 +106,15 @@ inline bool has_tile_work(const TileArguments& a) {
     return a.tiles.count() > 0 || a.rule.whole_counts[0] > 0 || a.rule.whole_counts[1] > 0;
 }
 
-// Zeroes the maxima that delayed scaling collects.
-inline void clear_recorded(const Context& context, const QuantizeProblem& problem, const Launch& call) {
-    for (const QuantizedPart* part : {&problem.rowwise, &problem.columnwise})
-        if (part->amax)
-            clear(context, part->amax, size_t(scope_count(problem, *part)) * sizeof(float), "clearing an amax", call.stream);
-}
-
 // Makes or clears the maxima, before the tiles. Returns how the kernel over tiles may start.
 inline Start prepare_amax(const Context& context, const QuantizeProblem& problem, const ScaleRule& rule,
                           const AmaxBuffers& amax, const Launch& call) {
     const Start start =
         amax.wanted ? launch_amax(context, problem, amax.parts[0], amax.parts[1], call) : Start::AfterAll;
     if (!rule.records) return start;
-    clear_recorded(context, problem, call);
+    for (const QuantizedPart* part : {&problem.rowwise, &problem.columnwise})  // delayed scaling collects them
+        if (part->amax)
+            clear(context, part->amax, size_t(scope_count(problem, *part)) * sizeof(float), "clearing an amax", call.stream);
     return Start::AfterAll;
 }
 

@@ -5,6 +5,7 @@
 //     threadIdx.y 1   rows 128..255   shared[1]: the other half       }
 #pragma once
 #include "cuda/device.h"
+#include "cuda/kernel_lists.h"
 #include "cuda/quantize/quantize_tile.cuh"
 #include "cuda/quantize/quantize_tile.h"
 
@@ -18,6 +19,7 @@ constexpr bool kTwoTilesFit = false;
 constexpr bool kTwoTilesFit = true;
 #endif
 
+constexpr dim3 kTwoTilesBlock(Patch<Bf16>::threads, kTwoTiles);
 constexpr int kTwoTilesThreads = kTwoTiles * Patch<Bf16>::threads, kTwoTilesBlocks = kSmBlocks<Bf16> / kTwoTiles;
 
 // ---- On the host -----------------------------------------------------------------------------------------------------
@@ -26,12 +28,9 @@ constexpr int kTwoTilesThreads = kTwoTiles * Patch<Bf16>::threads, kTwoTilesBloc
 inline Reason declines_two_tiles(const Context& context, const QuantizeProblem& problem) {
     if (Reason reason = declines_tile_options(problem); !reason.empty()) return reason;
     if (!problem.has_columnwise) return "needs a columnwise part, found the rowwise one alone";
-    if (!is_bf16(problem))
-        return
-            [format = problem.source.plain.format] { return std::string("needs bf16, found ") + find_format(format)->name; };
-    if (problem.format->bits != 8)
-        return [format = problem.format] { return std::string("needs codes of 8 bits, found ") + format->name; };
-    if (!is_wide_patch_source(problem) || code_access(problem.columnwise, problem.grouped.set()).bytes != 16)
+    if (!is_bf16(problem)) return needs_bf16(problem.source.plain);
+    if (problem.format->bits != 8) return needs("codes of 8 bits", problem.format->name);
+    if (!is_wide_patch_source(problem) || code_access(problem.columnwise, problem.grouped.set()) != 16)
         return "needs aligned rows and aligned codes, found others";
     if (Tiles(problem).count() == 0) return "needs elements, found none";
     if (Reason reason = needs_cuda(context); !reason.empty()) return reason;
@@ -43,15 +42,6 @@ inline Reason declines_two_tiles(const Context& context, const QuantizeProblem& 
                                capability / 10, capability % 10, code / 10, code % 10);
         };
     return "";
-}
-
-// Launches thread blocks of two tiles.
-template <class Arguments>
-void launch_two_tiles(const Context& context, void (*kernel)(Arguments), const char* name, dim3 grid, void* stream,
-                      const Arguments& a, Start start) {
-    void* arguments[] = {const_cast<Arguments*>(&a)};
-    launch_kernel(context, reinterpret_cast<const void*>(kernel), name, grid, dim3(Patch<Bf16>::threads, kTwoTiles), 0,
-                  stream, arguments, start);
 }
 
 // ---- On the device ---------------------------------------------------------------------------------------------------

@@ -5,16 +5,6 @@
 namespace mxq::cuda {
 namespace {
 
-// Hands out a workspace whose address is not known yet, from 0 on.
-struct Offsets {
-    uintptr_t at = 0;
-    void* take(uint64_t bytes) {
-        const uintptr_t taken = at;
-        at += uintptr_t(round_up(int64_t(bytes), kWorkspaceAlignment));
-        return reinterpret_cast<void*>(taken);
-    }
-};
-
 template <class T>
 T* moved(T* offset, void* base) {
     return reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(offset) + reinterpret_cast<uintptr_t>(base));
@@ -57,21 +47,21 @@ RebaseCall call_of(const GemmProblem& p, Side side, const RebaseTarget& target) 
     return call;
 }
 
-void place(RebaseCall& call, Offsets& workspace) {
-    if (!call.keeps_codes) call.to.codes = static_cast<uint8_t*>(workspace.take(rebased_code_bytes(call.to)));
-    call.to.scales = static_cast<uint8_t*>(workspace.take(rebased_scale_bytes(call.to)));
+void place(RebaseCall& call, WorkspaceParts& workspace) {
+    if (!call.keeps_codes) call.to.codes = workspace.take<uint8_t>(int64_t(rebased_code_bytes(call.to)));
+    call.to.scales = workspace.take<uint8_t>(int64_t(rebased_scale_bytes(call.to)));
 }
 
-void place_d(GemmProblem& p, int32_t line_unit, Offsets& workspace) {
+void place_d(GemmProblem& p, int32_t line_unit, WorkspaceParts& workspace) {
     p.m = p.d.rows = round_up(p.m, line_unit);
     p.d.row_stride = p.n;
-    p.d.data = workspace.take(uint64_t(p.m * p.n * (find_format(p.d.format)->bits / 8)));
+    p.d.data = workspace.take<void>(p.m * p.n * p.d.element_bytes());
 }
 
 }  // namespace
 
 RebasedProduct rebased_product(const GemmProblem& p, const RebaseTarget& target) {
-    Offsets workspace;
+    WorkspaceParts workspace;
     RebasedProduct out{p, call_of(p, Side::A, target), call_of(p, Side::B, target), moves_d(p, target), 0};
     place(out.a, workspace);
     place(out.b, workspace);

@@ -193,13 +193,7 @@ __device__ __forceinline__ bool find_in_groups(const Arguments& args, int halves
     return exists;
 }
 
-// Blocks that share an SM. Codes of four bits leave registers for one more; below sm_89 all are converted in software, which
-// takes more.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
-constexpr bool kConvertsInSoftware = true;
-#else
-constexpr bool kConvertsInSoftware = false;
-#endif
+// Blocks that share an SM. Codes of four bits leave registers for one more.
 template <int bits>
 constexpr int kSmBlocks = kConvertsInSoftware ? 4 : bits == 4 ? 6 : 5;
 
@@ -275,6 +269,6 @@ void rebase(const Context& context, const RebaseCall& call, void* stream) {
     launch(context, kernels, {call.from.element, call.grouping, is_wide_source(call.from)}, "rebase", grid, stream, args);
 }
 
-void load_rebase() { load_kernels(kernels); }
+void load_rebase(const Context&) { load_kernels(kernels); }
 
 }  // namespace mxq::cuda

@@ -223,6 +223,6 @@ uint64_t rebased_scale_bytes(const GemmOperand& to);
 void rebase(const Context& context, const RebaseCall& call, void* stream);
 
 // Loads the kernels that rebase() enqueues.
-void load_rebase();
+void load_rebase(const Context&);
 
 }  // namespace mxq::cuda

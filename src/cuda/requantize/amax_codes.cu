@@ -6,7 +6,7 @@
 // Bytes an element: 0.53 to 1.03 read. Bound by memory for the source's part, by instructions for the other.
 #include "cuda/kernel_lists.h"
 #include "cuda/memory/dependent_launch.cuh"
-#include "cuda/requantize/amax_codes.h"
+#include "cuda/quantize/amax.h"
 #include "cuda/tile/code_patch.cuh"
 
 namespace mxq::cuda {

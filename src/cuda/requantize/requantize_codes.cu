@@ -83,14 +83,11 @@ __device__ __forceinline__ void requantize_patch(const TileArguments& a, const T
             store_scales<E, Bf16>(a.problem, a.rule, coord, tile.group, part, tile.scales.parts[part]);
 }
 
-// Thread blocks that share an SM: 96 registers a thread. Below sm_89 software rounds codes, which takes more registers. So do
-// the conversions of sm_120.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
-constexpr int kCodeBlocks = 2;
-#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
+// Thread blocks that share an SM: 96 registers a thread. The conversions of sm_120 take more.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
 constexpr int kCodeBlocks = 4;
 #else
-constexpr int kCodeBlocks = 5;
+constexpr int kCodeBlocks = kConvertsInSoftware ? 2 : 5;
 #endif
 
 template <class S, class E>
@@ -115,8 +112,7 @@ constexpr auto kernels = kernels_of(
 
 Reason declines(const Context& context, const QuantizeProblem& problem) {
     if (Reason reason = declines_tile_options(problem); !reason.empty()) return reason;
-    if (!is_e4m3_or_e2m1(problem.format->element))
-        return [format = problem.format] { return std::string("needs e4m3 or e2m1 codes out, found ") + format->name; };
+    if (!is_e4m3_or_e2m1(problem.format->element)) return needs("e4m3 or e2m1 codes out", problem.format->name);
     if (Reason reason = declines_code_source(problem); !reason.empty()) return reason;
     return needs_cuda(context);
 }
@@ -125,7 +121,7 @@ void run(const Context& context, const QuantizeProblem& problem, const Launch& c
     const AmaxBuffers amax(problem, call.workspace);
     TileArguments a = tile_arguments(problem, amax);
     const int same = problem.source.quantized.columnwise ? 1 : 0;
-    a.direct_rows = (same ? problem.has_columnwise : problem.has_rowwise) && a.access[same].bytes >= 8;
+    a.direct_rows = (same ? problem.has_columnwise : problem.has_rowwise) && a.access[same] >= 8;
     const Start start = prepare_amax(context, problem, a.rule, amax, call);
     if (has_tile_work(a))
         launch(context, kernels, {problem.source.quantized.element, problem.format->element}, "requantize_codes", a.tiles.grid(),

@@ -48,7 +48,7 @@ constexpr auto kernels = kernels_of(
 
 // Returns whether all K-major rows of a part are whole aligned 16-byte vectors.
 bool has_aligned_rows(const QuantizedPart& part, bool grouped) {
-    return code_access(part, grouped).bytes >= 16 && part.length % 16 == 0;
+    return code_access(part, grouped) >= 16 && part.length % 16 == 0;
 }
 
 Reason declines(const Context& context, const QuantizeProblem& p) {

@@ -14,12 +14,8 @@ namespace mxq::cuda {
 constexpr int kTransposeThreads = 128, kTransposeChunks = kTile / kChunk;
 constexpr int kRowVectors = kTile / 16;
 
-// Thread blocks that share an SM: 64 registers a thread. Below sm_89 software converts codes, which takes more registers.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
-constexpr int kTransposeBlocks = 4;
-#else
-constexpr int kTransposeBlocks = 8;
-#endif
+// Thread blocks that share an SM: 64 registers a thread.
+constexpr int kTransposeBlocks = kConvertsInSoftware ? 4 : 8;
 
 struct TransposeArguments {
     Tiles tiles;

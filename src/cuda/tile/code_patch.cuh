@@ -278,7 +278,7 @@ inline Reason declines_code_source(const QuantizeProblem& problem) {
         return [] {
             return format_text("needs an amax, or a multiple of %d rows without groups, found a decode scale", kPatchLines);
         };
-    const int bytes = code_access(from, grouped).bytes;
+    const int bytes = code_access(from, grouped);
     if (bytes < from.bits)
         return [bits = from.bits, bytes] {
             return format_text("needs rows of the source aligned to %d bytes, found %d", bits, bytes);

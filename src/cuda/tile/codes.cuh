@@ -26,16 +26,12 @@ struct alignas(16) TileCodes {
     }
 };
 
-// The alignment in bytes, 16, 8, 4 or 1, of every K-major row.
-struct CodeAccess {
-    int bytes;
-};
-
-inline CodeAccess code_access(const QuantizedPart& part, bool grouped) {
+// Returns the alignment in bytes, 16, 8, 4 or 1, of every K-major row.
+inline int code_access(const QuantizedPart& part, bool grouped) {
     const int64_t group_bytes = grouped && part.columnwise ? int64_t(part.units.codes) * part.bits / 8 : 0;
     for (int bytes : {16, 8, 4})
-        if (is_aligned(part.codes, bytes) && part.line_bytes % bytes == 0 && group_bytes % bytes == 0) return {bytes};
-    return {1};
+        if (is_aligned(part.codes, bytes) && part.line_bytes % bytes == 0 && group_bytes % bytes == 0) return bytes;
+    return 1;
 }
 
 // Returns a mask of the bits that codes may have under a factor, one code a byte. Under NaN (scale 255) codes of types
@@ -95,24 +91,21 @@ __device__ __forceinline__ void copy_wide_lines(const TileCodes<E>& codes, const
     }
 }
 
-// Returns log2 of a number of threads, rounded up to a power of two.
-__device__ __forceinline__ int log2_lanes(int threads) { return threads <= 1 ? 0 : 32 - __clz(threads - 1); }
-
 // Copies rows by smaller units. A row gets as many threads as it has units, rounded up to a power of two, so that short rows
 // take few steps.
 template <class Unit, class E, class T>
 __device__ __forceinline__ void copy_lines(const TileCodes<E>& codes, const CodeTile& to) {
     const int units = (to.length * E::bits + 8 * int(sizeof(Unit)) - 1) / (8 * int(sizeof(Unit)));
     if (units <= 0) return;
-    const int log2_units = log2_lanes(units), in_line = (1 << log2_units) - 1;
+    const int log2_units = units <= 1 ? 0 : 32 - __clz(units - 1), in_line = (1 << log2_units) - 1;
 #pragma unroll 4
     for (int i = threadIdx.x; i < to.lines << log2_units; i += Patch<T>::threads)
         if ((i & in_line) < units) copy_unit<Unit, E, T>(codes, to, i >> log2_units, (i & in_line) * int(sizeof(Unit)));
 }
 
 template <class E, class T>
-__device__ __forceinline__ void store_lines(const TileCodes<E>& codes, const CodeTile& to, CodeAccess access) {
-    switch (access.bytes) {
+__device__ __forceinline__ void store_lines(const TileCodes<E>& codes, const CodeTile& to, int access) {
+    switch (access) {
         case 16: return copy_wide_lines<E, T>(codes, to);
         case 8: return copy_lines<uint2, E, T>(codes, to);
         case 4: return copy_lines<uint32_t, E, T>(codes, to);
@@ -223,7 +216,7 @@ __device__ __forceinline__ void put_chunk_rows(const PatchVectors<T>& vectors, c
 
 // Stores rows of codes that went to shared memory: all rows of 6-bit codes, and unaligned ones.
 template <class E, class T>
-__device__ __forceinline__ void store_staged_rows(const TileCodes<E>& codes, const CodeTile& to, CodeAccess access) {
+__device__ __forceinline__ void store_staged_rows(const TileCodes<E>& codes, const CodeTile& to, int access) {
     __syncthreads();
     store_lines<E, T>(codes, to, access);
     __syncthreads();

@@ -125,18 +125,6 @@ __device__ __forceinline__ void decode_words(const uint32_t (&words)[kPatchRows]
     }
 }
 
-__device__ __forceinline__ void decode_words_of(Element element, const uint32_t (&words)[kPatchRows],
-                                                PatchVectors<float>& values) {
-    static_assert(kElementCount == 5, "the elements are listed below");
-    switch (element) {
-        case Element::E4M3: return decode_words<E4M3>(words, values);
-        case Element::E5M2: return decode_words<E5M2>(words, values);
-        case Element::E2M3: return decode_words<E2M3>(words, values);
-        case Element::E3M2: return decode_words<E3M2>(words, values);
-        default: return decode_words<E2M1>(words, values);
-    }
-}
-
 // Multiplies decoded elements by their scales. Elements that do not exist become +0, whatever their scale.
 __device__ __forceinline__ void scale_values(const QuantizedPart& part, const Patch<float>& patch, float global,
                                              const SourceScaleTable& table, PatchVectors<float>& values) {
@@ -168,7 +156,7 @@ __device__ __forceinline__ void load_quantized_patch(const QuantizeProblem& p, c
     const ScaleTile scales(part, coord, start, p.source.cols, p.grouped.groups.set);
     load_source_scales(part, scales, part.columnwise ? rows : codes.length, table);
     __syncthreads();
-    decode_words_of(part.element, words, values);
+    with_codes(part.element, [&]<class E>(E) { decode_words<E>(words, values); });
     scale_values(part, patch, global_scale(part, coord.scope), table, values);
     __syncthreads();
 }
@@ -224,7 +212,7 @@ inline bool is_wide_patch_source(const QuantizeProblem& p) {
     if (p.source.kind == SourceKind::ActivationGradient) return is_wide(p.source.gradient.from.in);
     const QuantizedPart& from = p.source.quantized;
     const int needed = !from.columnwise || from.bits == 6 ? 4 : 2 * from.bits;
-    return code_access(from, p.grouped.groups.set).bytes >= needed && (from.bits != 6 || from.length % kChunk == 0);
+    return code_access(from, p.grouped.groups.set) >= needed && (from.bits != 6 || from.length % kChunk == 0);
 }
 
 }  // namespace mxq::cuda

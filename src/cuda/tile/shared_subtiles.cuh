@@ -68,9 +68,9 @@ struct SubtileGrid {
           in_block(1),
           units{Tiles(p).units} {
         // Tiles that share sectors of columns are taken one a thread block: several would complete the sectors later.
-        // Arithmetic bounds both parts of 4 bits with swizzled columns, so they take four tiles (NVFP4) or two (MXFP4).
+        // Arithmetic bounds both parts with swizzled columns, so they take four tiles (NVFP4) or two (MXFP4).
         const bool shares = shares_sectors(p.columnwise), is_mx = subtile_rows == kMxBlock;
-        const bool bound_by_arithmetic = p.has_rowwise && p.columnwise.bits == 4 && p.columnwise.layout.swizzled;
+        const bool bound_by_arithmetic = p.has_rowwise && p.columnwise.layout.swizzled;
         if (shares && !bound_by_arithmetic) return;
         const uint32_t most = shares && is_mx ? kMaxTilesOfBlock / 2 : kMaxTilesOfBlock;
         while (in_block < most && count() / (2 * in_block) >= kFewBlocks) in_block *= 2;
@@ -295,18 +295,16 @@ __device__ __forceinline__ void store_compact_columns(const QuantizedPart& part,
 // ---- On the host -----------------------------------------------------------------------------------------------------
 
 // Returns whether tiles of one group are faster: with long groups whose subtiles share sectors, for the columnwise part
-// alone and for squares (docs/performance.md, "Groups").
+// alone (docs/performance.md, "Groups").
 inline bool are_slower_in_subtiles(const QuantizeProblem& p) {
-    if (!shares_sectors(p.columnwise) || (p.has_rowwise && !p.square_tiles)) return false;
-    const int64_t long_group = p.square_tiles ? 2048 : 4096;  // rows on average
-    return p.grouped.rows >= long_group * p.grouped.groups.count;
+    constexpr int64_t long_group = 4096;  // rows on average
+    return shares_sectors(p.columnwise) && !p.has_rowwise && p.grouped.rows >= long_group * p.grouped.groups.count;
 }
 
-// Returns whether tiles of subtiles take the groups of a problem, as far as scales and speed decide.
+// Returns whether tiles of subtiles take the groups of a problem with a columnwise part, as far as scales and speed decide.
 inline bool fits_shared_subtiles(const QuantizeProblem& p) {
     const auto fits = [](const QuantizedPart& part) { return !part.layout.swizzled || is_aligned(part.scales, 4); };
-    return p.grouped.set() && p.has_columnwise && fits(p.columnwise) && (!p.has_rowwise || fits(p.rowwise)) &&
-           !are_slower_in_subtiles(p);
+    return fits(p.columnwise) && (!p.has_rowwise || fits(p.rowwise)) && !are_slower_in_subtiles(p);
 }
 
 }  // namespace mxq::cuda

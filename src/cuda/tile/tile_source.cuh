@@ -93,14 +93,7 @@ __device__ __forceinline__ void load_elements(const QuantizedPart& part, const u
     const Codes<kDecodedCodes> codes = part.bits == 8   ? load_eight<8>(line, first, valid, wide)
                                        : part.bits == 6 ? load_eight<6>(line, first, valid, wide)
                                                         : load_eight<4>(line, first, valid, wide);
-    static_assert(kElementCount == 5, "the elements are listed below");
-    switch (part.element) {
-        case Element::E4M3: return decode_eight<E4M3>(codes, values);
-        case Element::E5M2: return decode_eight<E5M2>(codes, values);
-        case Element::E2M3: return decode_eight<E2M3>(codes, values);
-        case Element::E3M2: return decode_eight<E3M2>(codes, values);
-        default: return decode_eight<E2M1>(codes, values);
-    }
+    with_codes(part.element, [&]<class E>(E) { decode_eight<E>(codes, values); });
 }
 
 // Fills the tile with a part's values, eight of a K-major row at a time. K-major rows are columns of the tile where the part

@@ -31,10 +31,7 @@ GemmOperand transposed(const GemmOperand& from) {
 
 Reason needs_mn_major(const GemmProblem& p) {
     if (!p.b.across || !has_transposable_scales(p.b))
-        return [format = p.b.format] {
-            return format_text("needs MN-major FP8 weights with scales of tensors or 128X128, found %s",
-                               find_format(format)->name);
-        };
+        return needs("MN-major FP8 weights with scales of tensors or 128X128", find_format(p.b.format)->name);
     if (p.a.across || p.a.columnwise) return "needs a along the contraction, found it transposed";
     if (p.m == 0 || p.n == 0 || p.k == 0) return "needs elements in both operands, found none";
     return needs_no_limit(p);
@@ -61,12 +58,6 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
 }
 
 template <const GemmImplementation& multiply>
-void load(const Context& context) {
-    load_transpose_codes();
-    if (multiply.load) multiply.load(context);
-}
-
-template <const GemmImplementation& multiply>
 bool keeps_rows(const GemmProblem& p) {
     return multiply.keeps_rows && multiply.keeps_rows(p);
 }
@@ -75,19 +66,18 @@ template <const GemmImplementation& multiply>
 constexpr GemmImplementation transpose_before(const char* name, int32_t (*bound)(const Context&, const GemmProblem&)) {
     return {.name = name,
             .run = run<multiply>,
-            .load = load<multiply>,
+            .load = load_transpose_codes,
             .bound = bound,
             .prepare = prepare_product<multiply>,
             .reads_across = true,
             .keeps_rows = keeps_rows<multiply>};
 }
 
-int32_t exact(const Context&, const GemmProblem&) { return MXQ_BOUND_EXACT_PRODUCTS; }
-int32_t by_fp8(const Context&, const GemmProblem&) { return MXQ_BOUND_FP8_TENSOR_CORES; }
-
 }  // namespace
 
-const GemmImplementation wgmma_fp8_transpose = transpose_before<wgmma_fp8_sm90>("wgmma_fp8_transpose", by_fp8);
-const GemmImplementation mma_bf16_transpose = transpose_before<mma_bf16>("mma_bf16_transpose", exact);
+const GemmImplementation wgmma_fp8_transpose =
+    transpose_before<wgmma_fp8_sm90>("wgmma_fp8_transpose", bound_is<MXQ_BOUND_FP8_TENSOR_CORES>);
+const GemmImplementation mma_bf16_transpose =
+    transpose_before<mma_bf16>("mma_bf16_transpose", bound_is<MXQ_BOUND_EXACT_PRODUCTS>);
 
 }  // namespace mxq::cuda

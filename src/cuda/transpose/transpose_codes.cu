@@ -74,6 +74,6 @@ void transpose_codes(const Context& context, const GemmOperand& from, const Gemm
     launch(context, transpose_codes_kernel, "transpose_codes", grid_of(args.blocks), dim3(kThreads), 0, stream, args);
 }
 
-void load_transpose_codes() { load_kernel(transpose_codes_kernel); }
+void load_transpose_codes(const Context&) { load_kernel(transpose_codes_kernel); }
 
 }  // namespace mxq::cuda

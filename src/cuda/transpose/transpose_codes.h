@@ -24,6 +24,6 @@ inline ScaleLayout transposed_layout(const GemmOperand& from) {
 // Enqueues the pass. `from` is MN-major; `to` is K-major, its rows begin at multiples of 4 bytes.
 void transpose_codes(const Context& context, const GemmOperand& from, const GemmOperand& to, void* stream);
 
-void load_transpose_codes();
+void load_transpose_codes(const Context&);
 
 }  // namespace mxq::cuda

@@ -56,10 +56,7 @@ Reason needs_operands(const GemmProblem& p, bool is_ours) {
 Reason needs_chip(const Context& context, const GemmProblem& p) {
     const int32_t capability = context.cuda->compute_capability;
     if (reads_across(p) || capability >= 90) return {};
-    return [capability] {
-        return format_text("needs compute capability 9.0 or an MN-major operand, found %d.%d",
-                           capability / 10, capability % 10);
-    };
+    return needs_capability("9.0 or an MN-major operand", capability);
 }
 
 // Some kernels of cuBLASLt multiply operands by alpha first. Values of MX may be as large as fp32's largest. An alpha above
@@ -113,14 +110,6 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     multiply.run(context, wide, {at + steps.bytes, call.stream, steps.product.state.get()});
 }
 
-template <const GemmImplementation& multiply>
-void load(const Context& context) {
-    load_widen(context);
-    if (multiply.load) multiply.load(context);
-}
-
-int32_t bound(const Context&, const GemmProblem&) { return MXQ_BOUND_EXACT_PRODUCTS; }
-
 // Without an MN-major operand, it declines by the number of rows.
 template <const GemmImplementation& multiply>
 bool keeps_rows(const GemmProblem& p) {
@@ -129,10 +118,9 @@ bool keeps_rows(const GemmProblem& p) {
 
 template <const GemmImplementation& multiply>
 constexpr GemmImplementation widen_before(const char* name) {
-    return {.name = name,
+    return {.name = name,  // nothing to load: mma_bf16_rows loads the passes, and each implementation its kernels
             .run = run<multiply>,
-            .load = load<multiply>,
-            .bound = bound,
+            .bound = bound_is<MXQ_BOUND_EXACT_PRODUCTS>,
             .prepare = prepare_product<multiply>,
             .reads_across = true,
             .keeps_rows = keeps_rows<multiply>};

@@ -50,6 +50,7 @@ uint64_t widened_bytes(const GemmOperand& wide);
 // Enqueues the pass.
 void widen(const Context& context, const GemmProblem& p, Side side, const GemmOperand& wide, void* stream);
 
+// Loads the kernel that no verb has.
 void load_widen(const Context& context);
 
 }  // namespace mxq::cuda
