@@ -13,7 +13,7 @@ __device__ __forceinline__ void each_tile(Shared& shared, Barrier (&ready)[slots
 #pragma unroll 1
     for (;; ring.next()) {
         wait(ready[ring.at()], ring.parity());
-        const auto& tile = shared.tiles[ring.at()];
+        auto& tile = shared.tiles[ring.at()];
         if (!tile.exists) return;
         take(tile);
         if (warp) __syncwarp();

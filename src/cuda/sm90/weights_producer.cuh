@@ -129,10 +129,9 @@ __device__ __forceinline__ void each_step_of_scales(const Arguments& args, Block
     const GemmProblem& p = args.problem;
     const bool last_is_apart = args.has_blocks && (p.k % codes != 0 || args.shifted);
     Ring<Block::kStages> ring;
-    each_tile<true>(shared, shared.tile_full, [&](const auto& tile) {
+    each_tile<true>(shared, shared.tile_full, [&](auto& tile) {
         begin(tile);
-        if constexpr (Block::kFolded)
-            find_references<codes>(p, const_cast<std::remove_cvref_t<decltype(shared.tiles[0])>&>(tile));
+        if constexpr (Block::kFolded) find_references<codes>(p, tile);
         const bool has_last = last_is_apart && tile.ends;
         const int32_t end = tile.first_block + tile.blocks - has_last;
 #pragma unroll 1
