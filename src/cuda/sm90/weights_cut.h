@@ -47,13 +47,13 @@ struct Room {
 
 // Returns how many clusters of so many CTAs run at once. SMs of a cluster are neighbours, and how many are differs from chip
 // to chip: so that all chips cut alike, some are left out. Of 3 to 8 CTAs one H200 runs 77 to 91% of them, one on an SM.
-constexpr int64_t clusters_at_once(const Room& room, int32_t sharing) {
+inline int64_t clusters_at_once(const Room& room, int32_t sharing) {
     if (sharing <= 2) return room.ctas / sharing;
     return (room.ctas > room.multiprocessors ? room.ctas * 9 / 10 : room.ctas * 4 / 5) / sharing;
 }
 
 // Returns the nanoseconds of so many tiles of so many blocks of 128 codes.
-constexpr int64_t cost_of(int64_t tiles, int64_t blocks, const Cut& cut, const Room& room) {
+inline int64_t cost_of(int64_t tiles, int64_t blocks, const Cut& cut, const Room& room) {
     const int64_t at_once = clusters_at_once(room, cut.sharing), rounds = (tiles + at_once - 1) / at_once;
     const int64_t of_sm = (tiles * cut.sharing + room.multiprocessors - 1) / room.multiprocessors;  // CTAs or tiles
     const int64_t alone = cut.tokens == kMostTokens ? 1150 : cut.tokens == kSomeTokens ? 900 : 650;
@@ -64,7 +64,7 @@ constexpr int64_t cost_of(int64_t tiles, int64_t blocks, const Cut& cut, const R
 }
 
 // Returns the cut for a chip. A contraction is shared where all tiles then run at once.
-constexpr Cut cut_of(int64_t tiles, int64_t blocks, int32_t tokens, const Room& room) {
+inline Cut cut_of(int64_t tiles, int64_t blocks, int32_t tokens, const Room& room) {
     Cut best{tokens, 1};
     int64_t least = cost_of(tiles, blocks, best, room);
     for (int32_t sharing = 2; sharing <= kMostSharing; sharing++) {

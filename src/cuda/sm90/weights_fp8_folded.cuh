@@ -117,7 +117,8 @@ struct FoldedConsumer {
     }
     // Multiplies the totals by the scales that the references stand for, in two steps, since a factor may be no number.
     __device__ __forceinline__ void multiply_by_references() {
-        constexpr int lift = kTokenScales == TokenScales::Of128 ? kTokenLiftLog2 : 0, bias = 127;
+        constexpr int bias = 127;
+        const int lift = kTokenScales == TokenScales::Of128 ? kTokenLiftLog2 : 0;
 #pragma unroll
         for (int l = 0; l < 2; l++) {
             const int exponent = int(references >> 16 * l & 0xFF) + int(kRoom) - kMostFold - bias - lift;
