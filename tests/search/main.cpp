@@ -13,7 +13,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <mutex>
 #include <set>
+#include <tuple>
 
 namespace {
 
@@ -276,15 +278,47 @@ Call asking(const Options& options, Call call) {
     return call;
 }
 
-// Returns the call of this number under the seed. For an implementation draws until there is one that it may take.
+// What an implementation takes or not, mostly: verb, formats and scalings.
+using Kind = std::tuple<std::string, int32_t, int32_t, int32_t, int32_t>;
+Kind kind_of(const Call& call) {
+    return {call.verb, call.first.format, call.first.scaling, call.second.format, call.second.scaling};
+}
+
+// Returns the call that is drawn for an implementation as number `i` under a number.
+Call draw_for_implementation(const Options& options, int64_t number, int64_t i) {
+    const uint64_t seed = options.seed + static_cast<uint64_t>(i) * 1'000'003;
+    Call call = asking(options, search::draw_call(seed, number, options.verb));
+    call.broken = "";
+    return call;
+}
+
+// Returns kinds of calls that the implementation takes: those of the first calls that are drawn under the seed.
+const std::set<Kind>& kinds_taken(const Options& options, std::vector<Runner>& runners) {
+    constexpr int64_t draws = 40'000, enough = 32;  // draws, and calls that it takes
+    static std::set<Kind> kinds;
+    static std::once_flag once;
+    std::call_once(once, [&] {
+        int64_t taken = 0;
+        for (int64_t i = 0; i < draws && taken < enough; ++i) {
+            const Call call = draw_for_implementation(options, 0, i);
+            if (!search::may_take(call, runners)) continue;
+            kinds.insert(kind_of(call));
+            ++taken;
+        }
+    });
+    return kinds;
+}
+
+// Returns the call of this number under the seed. For an implementation draws until there is one that it may take. Asks about
+// calls of other kinds than it is known to take now and then alone, since asking takes longest.
 Call draw(const Options& options, int64_t number, std::vector<Runner>& runners) {
-    Call call = search::draw_call(options.seed, number, options.verb);
-    if (options.implementation.empty()) return call;
-    for (int64_t i = 1; i <= draws_for_an_implementation; ++i) {
-        call.broken = "";
-        call = asking(options, call);
+    constexpr int64_t now_and_then = 64;
+    if (options.implementation.empty()) return search::draw_call(options.seed, number, options.verb);
+    const std::set<Kind>& kinds = kinds_taken(options, runners);
+    for (int64_t i = 0; i < draws_for_an_implementation; ++i) {
+        const Call call = draw_for_implementation(options, number, i);
+        if (i % now_and_then != 0 && !kinds.contains(kind_of(call))) continue;
         if (search::may_take(call, runners)) return call;
-        call = search::draw_call(options.seed + static_cast<uint64_t>(i) * 1'000'003, number, options.verb);
     }
     throw std::runtime_error("no call that " + options.implementation + " takes among " +
                              std::to_string(draws_for_an_implementation));
