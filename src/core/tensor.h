@@ -14,7 +14,7 @@ struct Buffer {
     uint64_t bytes = 0;
 };
 
-// What blocks of the caller's memory, and the arrays in them, are aligned to.
+// Aligns blocks of the caller's memory, and the arrays in them.
 constexpr uint64_t kMemoryAlignment = 256;
 inline uint64_t aligned_bytes(uint64_t bytes) {
     return (bytes + kMemoryAlignment - 1) / kMemoryAlignment * kMemoryAlignment;

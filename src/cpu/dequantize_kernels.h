@@ -304,7 +304,7 @@ struct RectangleDequantizer {
     alignas(64) uint8_t tile[kTile][kTileRows], transposed[kTileRows][kTile];
     alignas(64) float factors[kTileSixteens][kTile];
     alignas(64) uint8_t out[kSixteen][kTile * sizeof(float)];  // 16 rows of a tile, or one long row
-    // Of a transformed part: one value of each column of a tile, and sixteen of each, or a row.
+    // Hold values of a transformed part: one of each column of a tile, and sixteen of each, or a row.
     alignas(64) float row_values[kTile] = {}, values[kTile * kSixteen];
 
     RectangleDequantizer(const DequantizeProblem& problem, bool stream)

@@ -278,7 +278,7 @@ Call asking(const Options& options, Call call) {
     return call;
 }
 
-// What an implementation takes or not, mostly: verb, formats and scalings.
+// Tells calls apart by what decides most about who takes them: verb, formats and scalings.
 using Kind = std::tuple<std::string, int32_t, int32_t, int32_t, int32_t>;
 Kind kind_of(const Call& call) {
     return {call.verb, call.first.format, call.first.scaling, call.second.format, call.second.scaling};

@@ -33,7 +33,7 @@ __device__ __forceinline__ uint32_t line_to_copy(int i) {
     return uint32_t(i) / row * kScaledLines + word / row + word % row * 32;
 }
 
-// Says where the scales of the lines that a lane copies lie, counted from the word that the matrix's first lies in.
+// Holds the offsets of the scales of the lines that a lane copies, from the word with the first scale of the matrix.
 template <int lines = kScaledLines>
 struct ScalePlaces {
     static constexpr int kCount = lines / 32;
