@@ -134,13 +134,19 @@ bool has_fp8_blocks(const GemmProblem& p) { return has_scales_of_128(p.b) && p.b
 
 Weights kind_of(const GemmProblem& p) { return has_fp8_blocks(p) ? Weights::Fp8Blocks : weight_rule(p.b).kind; }
 
-// Returns the tokens of a tile, those of F16 counted twice. The copy engine brings those of tiles of 16 as they lie. Groups of
-// more rows are faster in tiles of 32: an H200, 2026-11-30, (5760,2880) in 32 groups, MXFP4 with swizzled scales, 2 and 8 rows
-// of each 107, 146 us with tiles of 16, and 113, 124 with tiles of 32.
+// Returns whether groups have so many rows that tiles of 32 tokens are faster than those of 16: of MXFP4, and of NVFP4 with
+// swizzled scales. An H200, 2026-11-30, (5760,2880) in 32 groups, MXFP4 with swizzled scales, 2 and 8 rows of each: 107, 146 us
+// with tiles of 16, and 113, 124 with tiles of 32.
+bool has_rows_of_groups(const GemmProblem& p) {
+    constexpr int64_t few_rows = 6;
+    const bool is_faster = p.b.bits == 4 && (p.b.scale_type == ScaleType::E8M0 || p.b.layout.swizzled);
+    return p.grouping == Grouping::Rows && is_faster && rows_of(p) > few_rows;
+}
+
+// Returns the tokens of a tile, those of F16 counted twice. The copy engine brings those of tiles of 16 as they lie.
 int32_t tokens_of(const GemmProblem& p) {
-    constexpr int64_t few_rows = 5;
     void* const workspace = reinterpret_cast<void*>(kWorkspaceAlignment);  // as aligned as it will be
-    const bool has_few = !has_fp8_blocks(p) && (p.grouping != Grouping::Rows || rows_of(p) <= few_rows) &&
+    const bool has_few = !has_fp8_blocks(p) && !has_rows_of_groups(p) &&
                          unmappable(map_of_tokens(as_bf16(p, Side::A, workspace), 1)).empty();
     const int32_t fewest = has_few ? kFewestTokens : kLeastTokens;
     return weights::tokens_of(rows_of(p), p.grouping == Grouping::Rows, fewest);
