@@ -10,8 +10,8 @@
 #include "core/group_view.h"
 #include "core/groups.h"
 #include "cpu/engine.h"
-#include "cpu/jobs.h"
 #include "cpu/kernels.h"
+#include "cpu/partition.h"
 
 namespace mxq::cpu {
 
@@ -43,19 +43,18 @@ using MaximaOf = Maxima (*)(const QuantizeProblem&, const QuantizedPart&);
 class Slices {
 public:
     Slices(const QuantizeProblem& problem, MaximaOf maxima_of) : problem_(problem), maxima_of_(maxima_of) {
-        const Source& in = problem.source;
         if (!problem.grouped.set()) {
             whole_ = slice_of(problem);
-            add_job(jobs_, size_t(0), grid_of(in.matrices, in.rows, in.cols, transposes(problem)));
             return;
         }
         groups_ = read_groups(problem.grouped, "out");
-        source_ = group_starts(groups_, in.group_units());
+        source_ = group_starts(groups_, problem.source.group_units());
         rowwise_ = group_starts(groups_, problem.rowwise.units);
         columnwise_ = group_starts(groups_, problem.columnwise.units);
-        jobs_.reserve(groups_.size());
-        for (size_t g = 0; g < groups_.size(); g++)
-            add_job(jobs_, g, grid_of(1, padded(groups_[g].rows), in.cols, transposes(problem)));
+        first_rectangle_.reserve(groups_.size() + 1);
+        first_rectangle_.push_back(0);
+        for (const Group& group : groups_)
+            first_rectangle_.push_back(first_rectangle_.back() + grid_of_rows(padded(group.rows)).count());
     }
 
     // Returns how many maxima a part has, one after another: those of whole K-major rows, or the global ones of NVFP4.
@@ -81,11 +80,16 @@ public:
     // Calls body(slice, rectangle, worker) for every rectangle of every slice.
     template <class Body>
     void for_each(ThreadPool& pool, const Body& body) const {
-        for_each_rectangle(pool, jobs_, [&](size_t g, const Rectangle& at, int worker) {
-            if (problem_.grouped.set())
-                body(slice_of(g), at, worker);
-            else
-                body(whole_, at, worker);
+        const Source& in = problem_.source;
+        if (!problem_.grouped.set()) {
+            for_each_rectangle(pool, grid_of(in.matrices, in.rows, in.cols, transposes(problem_)),
+                               [&](const Rectangle& at, int worker) { body(whole_, at, worker); });
+            return;
+        }
+        for_each_index(pool, first_rectangle_.back(), in.rows * in.cols, [&](int64_t index, int worker) {
+            const auto above = std::upper_bound(first_rectangle_.begin(), first_rectangle_.end(), index);
+            const auto g = size_t(above - first_rectangle_.begin() - 1);
+            body(slice_of(g), grid_of_rows(padded(groups_[g].rows)).at(index - first_rectangle_[g]), worker);
         });
     }
 
@@ -96,6 +100,8 @@ public:
     }
 
 private:
+    Grid grid_of_rows(int64_t rows) const { return grid_of(1, rows, problem_.source.cols, transposes(problem_)); }
+
     // Returns the rows of a group in the part that pads it most.
     int64_t padded(int64_t rows) const {
         const int64_t rowwise = problem_.has_rowwise ? round_up(rows, problem_.rowwise.units.codes) : 0;
@@ -147,7 +153,7 @@ private:
     QuantizeSlice whole_{};
     std::vector<Group> groups_;
     std::vector<GroupStart> source_, rowwise_, columnwise_;
-    std::vector<Job<size_t>> jobs_;  // numbers of groups
+    std::vector<int64_t> first_rectangle_;
 };
 
 }  // namespace mxq::cpu
