@@ -109,11 +109,11 @@ struct FoldedConsumer {
                 totals[i] = add_rn(totals[i], part[i]);
         }
     }
-    // Loads the references of the thread's lines, which are there with a tile's first stage. Large ones count as unusual,
-    // since they hide NaN.
+    // Loads the references of the thread's lines, which are there with a tile's first stage. Those outside of 2^-63 to 2^64
+    // count as unusual: sums might be subnormal before factors of rows lift them, and large ones might hide NaN.
     __device__ __forceinline__ void begin_tile(const FoldedTile& tile, uint32_t line) {
         references = uint32_t(tile.references[line]) | uint32_t(tile.references[line + 8]) << 16;
-        unusual = (references + (kRoom + 1) * 0x00010001u) & 0x01000100u;
+        unusual = ~(references ^ references * 2) & 0x00800080u;
     }
     // Multiplies the totals by the scales that the references stand for, in two steps, since a factor may be no number.
     __device__ __forceinline__ void multiply_by_references() {
@@ -212,12 +212,13 @@ struct FoldedConsumer {
         for (int l = 0; l < 2; l++) {
             const uint32_t ballot = __ballot_sync(kAllLanes, !numbers[l]);
 #pragma unroll
-            for (int of_line = 0; of_line < 8; of_line++) lines |= uint32_t((ballot >> 4 * of_line & 0xF) != 0) << (8 * l + of_line);
+            for (int of_line = 0; of_line < 8; of_line++)
+                lines |= uint32_t((ballot >> 4 * of_line & 0xF) != 0) << (8 * l + of_line);
         }
         return lines | unusual_lines(args.problem, tile, unusual & 0xFFFF, unusual >> 16, [&](int of_line) {
                    const uint32_t two = __shfl_sync(kAllLanes, references, of_line % 8 * 4);
                    const int32_t reference = int32_t(two >> of_line / 8 * 16 & 0xFF);
-                   return int2{reference - int32_t(kFolds - kRoom), reference + int32_t(kRoom)};
+                   return int2{max(reference - int32_t(kFolds - kRoom), 64), min(reference + int32_t(kRoom), 191)};
                });
     }
 };

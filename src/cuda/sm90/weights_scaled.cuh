@@ -204,14 +204,10 @@ struct ScaledConsumer {
             for (int i = 0; i < kSums; i++) totals[half][i] = i < columns / 2 ? sums[half][i] : 0;
     }
     __device__ __forceinline__ void multiply_tile(const Tile& tile) {
-        constexpr int five_eighths = tokens == kMostTokens ? tokens / 8 * 5 : tokens;
         constexpr int three_quarters = tokens > kLeastTokens ? tokens / 4 * 3 : tokens;
-        const int32_t rows = args.parts == 1 ? tile.rows : tokens;
-        if (rows <= tokens / 2)
+        if (args.parts == 1 && tile.rows <= tokens / 2)
             multiply_steps<tokens / 2>(tile);
-        else if (five_eighths < tokens && rows <= five_eighths)
-            multiply_steps<five_eighths>(tile);
-        else if (three_quarters < tokens && rows <= three_quarters)
+        else if (three_quarters < tokens && args.parts == 1 && tile.rows <= three_quarters)
             multiply_steps<three_quarters>(tile);
         else
             multiply_steps<tokens>(tile);
