@@ -353,7 +353,7 @@ const char* draw_verb(Random& random) {
 
 }  // namespace
 
-Call draw_call(uint64_t seed, int64_t number, const std::string& verb) {
+Call draw_call(uint64_t seed, int64_t number, const std::string& verb, const Call* like) {
     Random random(seed * 0xD1342543DE82EF95u + static_cast<uint64_t>(number));
     for (int i = 0; i < 8; ++i) random.bits();
     Call call;
@@ -375,6 +375,10 @@ Call draw_call(uint64_t seed, int64_t number, const std::string& verb) {
         for (Side* side : {&call.first, &call.second})
             if (side->plain() && !is_f16_of_devices(call)) side->format = MXQ_FORMAT_BF16;
 
+    if (like) {
+        call.first.format = like->first.format, call.first.scaling = like->first.scaling;
+        call.second.format = like->second.format, call.second.scaling = like->second.scaling;
+    }
     repair(call);  // which decides about the transposes of a product, and so what its groups divide
     draw_shape(call, random);
     if (!call.is_product()) draw_options(call, random);

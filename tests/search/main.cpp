@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <mutex>
 #include <set>
 #include <tuple>
@@ -24,7 +25,7 @@ using search::Runner;
 using Clock = std::chrono::steady_clock;
 
 constexpr double seconds_of_shrinking = 2, seconds_of_all_shrinking = 20;
-constexpr int64_t draws_for_an_implementation = 200'000;
+constexpr int64_t draws_for_an_implementation = 20'000;
 
 const char usage[] =
     "usage: mxq_search [--calls N | --minutes N] [--seed S] [--only CALL] [--list FILE] [--device cpu|cuda]\n"
@@ -284,40 +285,41 @@ Kind kind_of(const Call& call) {
     return {call.verb, call.first.format, call.first.scaling, call.second.format, call.second.scaling};
 }
 
-// Returns the call that is drawn for an implementation as number `i` under a number.
-Call draw_for_implementation(const Options& options, int64_t number, int64_t i) {
+// Returns the call that is drawn for an implementation as number `i` under a number, with the verb and formats of another.
+Call draw_for_implementation(const Options& options, int64_t number, int64_t i, const Call* like) {
     const uint64_t seed = options.seed + static_cast<uint64_t>(i) * 1'000'003;
-    Call call = asking(options, search::draw_call(seed, number, options.verb));
+    Call call = asking(options, search::draw_call(seed, number, like ? like->verb : options.verb, like));
     call.broken = "";
     return call;
 }
 
-// Returns kinds of calls that the implementation takes: those of the first calls that are drawn under the seed.
-const std::set<Kind>& kinds_taken(const Options& options, std::vector<Runner>& runners) {
-    constexpr int64_t draws = 40'000, enough = 32;  // draws, and calls that it takes
-    static std::set<Kind> kinds;
+// Returns calls of different kinds that the implementation takes. Asks about a few calls of each kind that is drawn.
+const std::vector<Call>& calls_taken(const Options& options, std::vector<Runner>& runners) {
+    constexpr int64_t draws = 500'000, enough = 64, few = 4;  // draws, kinds that it takes, and questions about a kind
+    static std::vector<Call> taken;
     static std::once_flag once;
     std::call_once(once, [&] {
-        int64_t taken = 0;
-        for (int64_t i = 0; i < draws && taken < enough; ++i) {
-            const Call call = draw_for_implementation(options, 0, i);
-            if (!search::may_take(call, runners)) continue;
-            kinds.insert(kind_of(call));
-            ++taken;
+        std::map<Kind, int64_t> asked;
+        for (int64_t i = 0; i < draws && int64_t(taken.size()) < enough; ++i) {
+            const Call call = draw_for_implementation(options, 0, i, nullptr);
+            if (int64_t& count = asked[kind_of(call)]; ++count <= few && search::may_take(call, runners)) {
+                taken.push_back(call);
+                count = few;
+            }
         }
     });
-    return kinds;
+    return taken;
 }
 
-// Returns the call of this number under the seed. For an implementation draws until there is one that it may take. Asks about
-// calls of other kinds than it is known to take now and then alone, since asking takes longest.
+// Returns the call of this number under the seed. For an implementation draws until there is one that it may take, of kinds
+// that it is known to take, and now and then of any.
 Call draw(const Options& options, int64_t number, std::vector<Runner>& runners) {
     constexpr int64_t now_and_then = 64;
     if (options.implementation.empty()) return search::draw_call(options.seed, number, options.verb);
-    const std::set<Kind>& kinds = kinds_taken(options, runners);
+    const std::vector<Call>& taken = calls_taken(options, runners);
     for (int64_t i = 0; i < draws_for_an_implementation; ++i) {
-        const Call call = draw_for_implementation(options, number, i);
-        if (i % now_and_then != 0 && !kinds.contains(kind_of(call))) continue;
+        const Call* const like = taken.empty() || i % now_and_then == 0 ? nullptr : &taken[size_t(number + i) % taken.size()];
+        const Call call = draw_for_implementation(options, number, i, like);
         if (search::may_take(call, runners)) return call;
     }
     throw std::runtime_error("no call that " + options.implementation + " takes among " +

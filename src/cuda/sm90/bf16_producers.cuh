@@ -53,7 +53,7 @@ __device__ __forceinline__ void each_step(const Arguments& args, Shared<kind>& s
 template <Weights kind>
 __device__ __forceinline__ void load_operands(const Arguments& args, Shared<kind>& shared) {
     using Step = Stage<kind>;
-    const uint32_t bytes = args.tile_tokens * args.parts * kTokenBytes + sizeof(Step::codes);
+    const uint32_t bytes = args.units.tile_tokens * args.parts * kTokenBytes + sizeof(Step::codes);
     each_step(args, shared, [&](Step& to, Barrier& full, int32_t step, int32_t token, int32_t line, int32_t matrix) {
         arrive_expecting(full, bytes);
         load_tile(to.tokens, args.tokens, {step * kStepCodes, token, 0}, full);

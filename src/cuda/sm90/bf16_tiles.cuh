@@ -11,6 +11,8 @@
 #pragma once
 #include <cuda.h>
 
+#include <bit>
+
 #include "cuda/memory/operand.cuh"
 #include "cuda/memory/weights.cuh"
 #include "cuda/sm90/arrange_scales.h"
@@ -28,15 +30,31 @@ constexpr int kTileLines = kArrangedLines;  // of a tile
 constexpr int kOutTokens = 32, kWarpLines = 16;  // on their way to D: of a turn, and of a warp
 constexpr int kOutPitch = 48, kSumPitch = 20;    // of a token: bytes of elements, floats of sums
 
+// Counts tiles of tokens, 2^tile_rows_log2 times an odd number below 16, in place of group tiles.
+struct TokenUnits : GroupSumUnits {
+    uint32_t tile_tokens = kTileLines;
+    uint32_t inverse = 1u << 31;  // 2^31 by the odd number, rounded up
+
+    void set_tokens(uint32_t tokens) {
+        tile_tokens = tokens;
+        tile_rows_log2 = uint32_t(std::countr_zero(tokens));
+        const uint32_t odd = tokens >> tile_rows_log2;
+        inverse = ((1u << 31) + odd - 1) / odd;
+    }
+    __device__ __forceinline__ uint32_t group_tiles(uint32_t rows) const {
+        return __umulhi((rows + tile_tokens - 1) >> tile_rows_log2 << 1, inverse);
+    }
+};
+
 // Holds what the kernel is called with.
 struct Arguments {
     CUtensorMap tokens, codes;
     GemmProblem problem;
-    GroupSumUnits units;  // of A's codes and scales, of D's rows
+    TokenUnits units;  // of A's codes and scales, of D's rows
     Bf16DecodeRule rule;
     uint32_t missing;  // 2^(127 - bias of the codes) as BF16, in both halves
     ArrangedScales scales;
-    uint32_t tile_tokens, line_tiles;
+    uint32_t line_tiles;
     uint32_t sharing;  // blocks of a cluster, which share the contraction of a tile
     uint32_t parts;    // of a number of A: 2 of F16, a tile's high parts before its low ones
     bool wide;         // D takes copies of 16 bytes
@@ -105,7 +123,7 @@ __device__ __forceinline__ Steps steps_of_block(const Arguments& args) {
 __device__ __forceinline__ Tile find_tile(const Arguments& args, uint32_t index) {
     const GemmProblem& p = args.problem;
     const uint32_t token_tile = index / args.line_tiles, line_tile = index - token_tile * args.line_tiles;
-    const int32_t tokens = int32_t(args.tile_tokens);
+    const int32_t tokens = int32_t(args.units.tile_tokens);
     Tile tile{};
     int64_t rows = p.m, padded = p.m;
     if (p.grouping == Grouping::Rows) {

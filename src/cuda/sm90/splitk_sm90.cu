@@ -151,12 +151,12 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
                    weights.rule,
                    weights.missing,
                    {},
-                   uint32_t(tokens),
                    uint32_t(line_tiles(p)),
                    uint32_t(sharing),
                    uint32_t(parts_of_numbers(p.a)),
                    false,
                    has_shifted_scales(p.b)};
+    args.units.set_tokens(uint32_t(tokens));
     const int64_t element = find_format(p.d.format)->bits / 8;
     args.wide = p.d.row_stride * element % 16 == 0 && reinterpret_cast<uintptr_t>(p.d.data) % 16 == 0;
     launch(context, kernels, {weights.kind, tokens}, "splitk_sm90", dim3(unsigned(blocks_of(context, p))), call.stream, args,

@@ -39,7 +39,7 @@ struct BlocksConsumer {
     // More codes a turn leave no registers for the sums of 64 tokens where two CTAs share an SM.
     static constexpr int kTurnProducts = tokens == kSomeTokens ? 1 : 2, kTurns = kBlockNumbers / (16 * kTurnProducts),
                          kSteps = kBlockNumbers / kLineBytes, kStepTurns = kTurns / kSteps;
-    using Block = Shared<Weights::Fp8Blocks, tokens, 1>;
+    using Block = Shared<Weights::Fp8Blocks, tokens>;
     using Operands = uint32_t[kTurnProducts][4];
     const Arguments& args;
     Block& shared;
@@ -66,7 +66,7 @@ struct BlocksConsumer {
     template <int count>
     __device__ __forceinline__ void multiply_turn(float (&part)[count], const Block::OneStage& stage, int turn,
                                                   Operands& operands) {
-        decode(uint32_t(__cvta_generic_to_shared(stage.codes[0])) + place, turn % kStepTurns, operands);
+        decode(uint32_t(__cvta_generic_to_shared(stage.codes)) + place, turn % kStepTurns, operands);
         const TileDescriptor described = describe_tile(stage.boxes);
         order_products();
 #pragma unroll
@@ -96,7 +96,7 @@ struct BlocksConsumer {
                 multiply_turn(part, stage, turn, operands[turn % 2]);
         }
         const uint32_t line = bf16::consumer_warp() * kWarpLines + read_thread() % 32 / 4;
-        const float* const scales = &shared.scales[stages[0]][0][line];
+        const float* const scales = &shared.scales[stages[0]][line];
         const float of_lines[2] = {multiply_rn(scales[0], kLift), multiply_rn(scales[8], kLift)};
         wait_products<0>(part);
         __syncwarp();
@@ -119,7 +119,6 @@ struct BlocksConsumer {
             multiply_blocks<tokens>(tile.blocks);
         if (args.parts == 2) bf16::add_low_parts(totals);
     }
-    __device__ __forceinline__ float (&totals_of(int))[tokens / 2] { return totals; }
     // Returns which of the warp's 16 lines have sums that are to be made again, a bit each.
     __device__ __forceinline__ uint32_t lines_to_repair() const {
         uint32_t lines = 0;

@@ -18,14 +18,15 @@
 namespace mxq::cuda::sm90::weights {
 
 constexpr int32_t kFewestTokens = 16, kLeastTokens = 32, kSomeTokens = 64, kMostTokens = 128;  // of a tile
+constexpr int32_t kWideTokens = 192, kFoldedTokens = 144;  // where kMostTokens are short: of BF16 and of FP8
 constexpr int32_t kMostSharing = 8;  // CTAs, as many as any Hopper takes in a cluster
 constexpr int64_t kLeastBlocks = 2;  // of 128 codes of a CTA, where some share a tile's
 
-// Returns how many CTAs with such tiles, of so many times 128 lines, run on an SM.
-constexpr int32_t ctas_of_sm(int32_t tokens, int32_t halves = 1) { return tokens == kMostTokens || halves == 2 ? 1 : 2; }
+// Returns how many CTAs with such tiles run on an SM.
+constexpr int32_t ctas_of_sm(int32_t tokens) { return tokens >= kMostTokens ? 1 : 2; }
 
 struct Cut {
-    int32_t tokens, sharing, halves = 1;  // halves: 128 lines each
+    int32_t tokens, sharing;
 };
 
 // Returns the rows of tiles, `fewest` or more, for products with so many rows, of groups on average. Groups differ in size.
@@ -33,6 +34,13 @@ constexpr int32_t tokens_of(int64_t rows, bool grouped, int32_t fewest) {
     if (rows <= (grouped ? fewest * 3 / 4 : fewest)) return fewest;
     if (rows <= (grouped ? kLeastTokens * 3 / 4 : kLeastTokens)) return kLeastTokens;
     return rows <= (grouped ? kSomeTokens * 3 / 4 : kSomeTokens) ? kSomeTokens : kMostTokens;
+}
+
+// Returns the rows of equal tiles of at most so many rows of a product.
+constexpr int32_t rows_of_equal_tiles(int64_t rows, int64_t most) {
+    constexpr int64_t unit = 16;
+    const int64_t tiles = (rows + most - 1) / most;
+    return int32_t(((rows + tiles - 1) / tiles + unit - 1) / unit * unit);
 }
 
 // Returns about the nanoseconds of a block of the kernels of weights_ordered.cu.
@@ -56,10 +64,10 @@ inline int64_t clusters_at_once(const Room& room, int32_t sharing) {
 inline int64_t cost_of(int64_t tiles, int64_t blocks, const Cut& cut, const Room& room) {
     const int64_t at_once = clusters_at_once(room, cut.sharing), rounds = (tiles + at_once - 1) / at_once;
     const int64_t of_sm = (tiles * cut.sharing + room.multiprocessors - 1) / room.multiprocessors;  // CTAs or tiles
-    const int64_t alone = cut.tokens == kMostTokens ? 1150 : cut.tokens == kSomeTokens ? 900 : 650;
+    const int64_t alone = cut.tokens >= kMostTokens ? 1150 : cut.tokens == kSomeTokens ? 900 : 650;
     const int64_t of_two = cut.tokens == kSomeTokens ? 1350 : 1000;
     const int64_t of_block = room.ctas == room.multiprocessors ? alone * of_sm : of_sm == 1 ? alone : of_two * of_sm / 2;
-    const int64_t end = (cut.tokens == kMostTokens ? 1600 : 1000) + (cut.sharing > 1 ? 1500 : 0);
+    const int64_t end = (cut.tokens >= kMostTokens ? 1600 : 1000) + (cut.sharing > 1 ? 1500 : 0);
     return (blocks + cut.sharing - 1) / cut.sharing * of_block + rounds * end;
 }
 

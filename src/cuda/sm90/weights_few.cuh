@@ -16,7 +16,7 @@ namespace mxq::cuda::sm90::weights {
 
 template <Weights kind>
 struct FewConsumer {
-    using Block = Shared<kind, kFewestTokens, 1>;
+    using Block = Shared<kind, kFewestTokens>;
     using Step = Block::OneStage;
     static constexpr int kLine = Block::kLine, kBlocks = Step::kNumbers / kBlockNumbers, kSums = Block::kOutTokens / 2;
     // Where two blocks share 128 bytes under the swizzle, lanes 0 to 7 read from all banks if they have lines 0 and 4.
@@ -91,7 +91,7 @@ struct FewConsumer {
             for (int part = 0; part < 4 / kPairs; part++) {
 #pragma unroll
                 for (int l = 0; l < 2; l++)
-                    load_some_codes<kind>(step.codes[0] + l * 8 * kLine, place.codes ^ block * (kLine / 2), part, of.words[l]);
+                    load_some_codes<kind>(step.codes + l * 8 * kLine, place.codes ^ block * (kLine / 2), part, of.words[l]);
                 bool own = special_scales;
                 if constexpr (kind == Weights::Bits8) own |= __any_sync(kAllLanes, any_special(args.rule, of, part));
                 if (own)
@@ -122,7 +122,7 @@ struct FewConsumer {
             each_stage(tile, [&](uint32_t) {
                 wait(shared.full[ring.at()], ring.parity());
                 const auto take = [&](int block, Fragment<kind>& of) {
-                    const uint32_t* const from = shared.scales[ring.at()][0][block * kScaleWords<kind>] + place.scales;
+                    const uint32_t* const from = shared.scales[ring.at()][block * kScaleWords<kind>] + place.scales;
                     return __any_sync(kAllLanes, load_scales_of_quarter(args, from, place, of));
                 };
                 multiply_step<columns>(shared.stages[ring.at()], place, tokens, take);
@@ -156,7 +156,6 @@ struct FewConsumer {
 #pragma unroll
         for (int i = 0; i < kFewestTokens / 2; i++) totals[i] = __shfl_sync(kAllLanes, totals[i], from);
     }
-    __device__ __forceinline__ float (&totals_of(int))[kSums] { return totals; }
     // No line is to be made again: sums are as exact as they can be.
     __device__ __forceinline__ uint32_t lines_to_repair() const { return 0; }
 };

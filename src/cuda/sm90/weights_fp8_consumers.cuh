@@ -61,12 +61,12 @@ struct Fp8Consumer {
         }
     }
     __device__ __forceinline__ uint32_t codes_at(uint32_t stage, uint32_t place) const {
-        return uint32_t(__cvta_generic_to_shared(shared.stages[stage].codes[0])) + place;
+        return uint32_t(__cvta_generic_to_shared(shared.stages[stage].codes)) + place;
     }
     // Loads the scales of a box of the thread's lines, 2^6 larger, and marks those that are far from 1. `scales_at` has the
     // word of the first line, and in its high half the shifts of either: in one register, since they are short.
     __device__ __forceinline__ void load_scales(uint32_t stage, int box, uint32_t scales_at, uint32_t (&scales)[2]) {
-        const uint32_t* const from = &shared.scales[stage][0][box][scales_at & 0xFFFF];
+        const uint32_t* const from = &shared.scales[stage][box][scales_at & 0xFFFF];
 #pragma unroll
         for (int l = 0; l < 2; l++) {
             uint32_t four = from[l * kWordsOfEightLines];
@@ -181,10 +181,11 @@ struct Fp8Consumer {
         else
             multiply_steps<tokens>(tile);
     }
-    __device__ __forceinline__ float (&totals_of(int))[kSums] { return totals; }
     // Returns which of the warp's 16 lines have sums that are to be made again, a bit each.
     __device__ __forceinline__ uint32_t lines_to_repair(const Tile& tile) const {
-        return unusual_lines(args.problem, tile, unusual & kSigns, unusual & kSigns >> 1, [](int) { return int2{64, 191}; });
+        constexpr int32_t most_of_zeros = kScaleNan - 1 - int32_t(kMissing);  // times zero, a factor must be finite
+        return unusual_lines(args.problem, tile, unusual & kSigns, unusual & kSigns >> 1,
+                             [](int) { return UsualScales{64, 191, most_of_zeros}; });
     }
 };
 

@@ -35,11 +35,17 @@ struct FoldedConsumer {
     static constexpr int tokens = Block::kTokens, kTurnProducts = 2;
     static constexpr TokenScales kTokenScales = Block::kTokenScales;
     static constexpr int kSums = Block::kOutTokens / 2;
+    static constexpr int kUnrolledColumns = 96;  // at most: with more, ptxas moves totals about between boxes
     using Operands = uint32_t[kTurnProducts][4];
-    // What a thread has of 128 codes of its two lines.
-    struct BoxOfThread {
+    // What a thread has of 128 codes of its two lines: 32 of each, scales of each, and rows of the table.
+    struct CodesOfThread {
         uint4 codes[2];
-        uint2 rows[2];  // of the table
+        uint32_t fours[2], fours_behind[2];
+        uint2 rows[2];
+    };
+    // Where its codes and scales lie in a stage, and by how many bits the scales of either line are unaligned, 8 bits each.
+    struct Place {
+        uint32_t codes, word, shifts;
     };
     const Fp8Arguments& args;
     Block& shared;
@@ -49,7 +55,7 @@ struct FoldedConsumer {
     uint32_t unusual;     // either half is not zero where a line of the thread has unusual scales
 
     // Decodes a turn: 16 codes of the thread of either line.
-    static __device__ __forceinline__ void decode(const BoxOfThread& own, int turn, Operands& to) {
+    static __device__ __forceinline__ void decode(const CodesOfThread& own, int turn, Operands& to) {
 #pragma unroll
         for (int l = 0; l < 2; l++)
 #pragma unroll
@@ -62,21 +68,37 @@ struct FoldedConsumer {
                 keep(to[i][l]), keep(to[i][2 + l]);  // here, not behind the fence of the products
             }
     }
-    // Loads what the thread needs of a box.
-    __device__ __forceinline__ void load_box(uint32_t stage, int box, uint32_t codes_at, uint32_t word, uint32_t shifts,
-                                             BoxOfThread& own) {
-        const uint8_t* const codes = shared.stages[stage].codes[0] + (codes_at ^ box * (Block::kLine / 2));
-        const uint32_t* const from = &shared.scales[stage][0][box][word];
-        uint32_t fours[2];
+    // Has operands decoded here: ptxas moves what is no access to memory behind a wait for products. The store never runs.
+    __device__ __forceinline__ void complete(const Operands& operands) {
+        uint32_t all = 0;
+#pragma unroll
+        for (int i = 0; i < kTurnProducts; i++) all ^= operands[i][0] ^ operands[i][1] ^ operands[i][2] ^ operands[i][3];
+        asm volatile(
+            "{\n"
+            ".reg .pred runs;\n"
+            "setp.eq.u32 runs, %0, 0;\n"
+            "@runs st.shared.u32 [%1], %2;\n"
+            "}" ::"r"(args.parts),
+            "r"(uint32_t(__cvta_generic_to_shared(shared.out[0]))), "r"(all)
+            : "memory");
+    }
+    // Loads the thread's codes and scales of a box.
+    __device__ __forceinline__ void load_codes(uint32_t stage, int box, const Place& place, CodesOfThread& own) const {
+        const uint8_t* const codes = shared.stages[stage].codes + (place.codes ^ box * (Block::kLine / 2));
+        const uint32_t* const from = &shared.scales[stage][box][place.word];
 #pragma unroll
         for (int l = 0; l < 2; l++) {
             own.codes[l] = *reinterpret_cast<const uint4*>(codes + l * 8 * Block::kLine);
-            fours[l] = from[l * kWordsOfEightLines];
-            if (args.shifted)
-                fours[l] = __funnelshift_r(fours[l], from[kScaledLines + l * kWordsOfEightLines], shifts >> 8 * l);
+            own.fours[l] = from[l * kWordsOfEightLines];
+            own.fours_behind[l] = from[kScaledLines + l * kWordsOfEightLines];
         }
+    }
+    // Finds the rows of the table for its scales, and marks lines that it has none for.
+    __device__ __forceinline__ void find_rows(const Place& place, CodesOfThread& own) {
         constexpr uint32_t above = 0x100;  // so that no half borrows from the other
-        const uint32_t exponents = permute_bytes(fours[0], fours[1], own_scales()) & 0x00FF00FFu;
+        const uint32_t first = __funnelshift_r(own.fours[0], own.fours_behind[0], place.shifts);
+        const uint32_t second = __funnelshift_r(own.fours[1], own.fours_behind[1], place.shifts >> 8);
+        const uint32_t exponents = permute_bytes(first, second, own_scales()) & 0x00FF00FFu;
         const uint32_t below = references + (above + kRoom) * 0x00010001u - exponents;
         const uint32_t fold = __vminu2(__vmaxu2(below, above * 0x00010001u), (above + kFolds) * 0x00010001u);
         unusual |= below ^ fold;
@@ -97,16 +119,26 @@ struct FoldedConsumer {
             multiply_e4m3_lines(part, operands[i], described.along((turn * kTurnProducts + i) * kProductBytes), turn + i > 0);
         commit_products();
     }
-    // Adds the sums of a box, under the scales of tokens, to the totals.
+    // Adds the sums of a box, under the scales of tokens, to the totals. Some of these are loaded before the sums are there.
     template <int columns>
     __device__ __forceinline__ void promote(float (&part)[columns / 2], const float* of_tokens) {
-        hold_accumulators(part);
+        constexpr int early = 4;
+        float2 first[early];
+        if constexpr (kTokenScales == TokenScales::Of128)
 #pragma unroll
-        for (int i = 0; i < columns / 2; i++) {
-            if constexpr (kTokenScales == TokenScales::Of128)
-                totals[i] = __fmaf_rn(part[i], of_tokens[i / 4 * 8 + i % 2], totals[i]);
-            else
-                totals[i] = add_rn(totals[i], part[i]);
+            for (int i = 0; i < early; i++) first[i] = *reinterpret_cast<const float2*>(of_tokens + 8 * i);
+        wait_products<0>(part);
+#pragma unroll
+        for (int i = 0; i < columns / 2; i += 4) {
+            if constexpr (kTokenScales == TokenScales::Of128) {
+                const float2 two = i / 4 < early ? first[i / 4] : *reinterpret_cast<const float2*>(of_tokens + 2 * i);
+                totals[i] = __fmaf_rn(part[i], two.x, totals[i]), totals[i + 1] = __fmaf_rn(part[i + 1], two.y, totals[i + 1]);
+                totals[i + 2] = __fmaf_rn(part[i + 2], two.x, totals[i + 2]);
+                totals[i + 3] = __fmaf_rn(part[i + 3], two.y, totals[i + 3]);
+            } else {
+#pragma unroll
+                for (int of_four = i; of_four < i + 4; of_four++) totals[of_four] = add_rn(totals[of_four], part[of_four]);
+            }
         }
     }
     // Loads the references of the thread's lines, which are there with a tile's first stage. Those outside of 2^-63 to 2^64
@@ -115,92 +147,93 @@ struct FoldedConsumer {
         references = uint32_t(tile.references[line]) | uint32_t(tile.references[line + 8]) << 16;
         unusual = ~(references ^ references * 2) & 0x00800080u;
     }
-    // Multiplies the totals by the scales that the references stand for, in two steps, since a factor may be no number.
+    // Multiplies the totals of lines by factors, of the thread's first line and of its second.
+    __device__ __forceinline__ void multiply_lines(float first, float second) {
+#pragma unroll
+        for (int i = 0; i < kSums; i++) totals[i] = multiply_rn(totals[i], i / 2 % 2 == 0 ? first : second);
+    }
+    // Multiplies the totals by the scales that the references stand for, in two steps where a factor is no number.
     __device__ __forceinline__ void multiply_by_references() {
-        constexpr int bias = 127;
-        const int lift = kTokenScales == TokenScales::Of128 ? kTokenLiftLog2 : 0;
-#pragma unroll
-        for (int l = 0; l < 2; l++) {
-            const int exponent = int(references >> 16 * l & 0xFF) + int(kRoom) - kMostFold - bias - lift;
-            const float first = bits_float(uint32_t(bias + exponent / 2) << 23);
-            const float second = bits_float(uint32_t(bias + exponent - exponent / 2) << 23);
-#pragma unroll
-            for (int i = 0; i < kSums; i += 4)
-#pragma unroll
-                for (int j = 0; j < 2; j++)
-                    totals[i + 2 * l + j] = multiply_rn(multiply_rn(totals[i + 2 * l + j], first), second);
+        constexpr int bias = 127, lift = kTokenScales == TokenScales::Of128 ? kTokenLiftLog2 : 0;
+        constexpr int less = bias + kMostFold + lift - int(kRoom);
+        const int first = int(references & 0xFF) - less, second = int(references >> 16) - less;
+        const auto power = [](int exponent) { return bits_float(uint32_t(bias + exponent) << 23); };
+        if (__all_sync(kAllLanes, min(first, second) > -bias && max(first, second) <= bias)) {
+            multiply_lines(power(first), power(second));
+        } else {
+            multiply_lines(power(first / 2), power(second / 2));
+            multiply_lines(power(first - first / 2), power(second - second / 2));
         }
     }
     template <int columns>
     __device__ __forceinline__ void multiply_steps(const FoldedTile& tile) {
-        // The sums of a box are promoted while the next is multiplied, where registers suffice.
-        constexpr bool overlaps = columns < kMostTokens;
-        constexpr int kept = overlaps ? 2 : 1;
         const uint32_t lane = read_thread() % 32, line = bf16::consumer_warp() * kWarpLines + lane / 4;
-        const uint32_t codes_at = place_in_lines<Block::kLine>(line, lane % 4);
-        const uint32_t shifts = args.shifted ? shifts_of_lines(args.problem, tile, line) : 0;
+        const Place place{place_in_lines<Block::kLine>(line, lane % 4), word_of_line(line),
+                          args.shifted ? shifts_of_lines(args.problem, tile, line) : 0};
         uint32_t next = ring.at(), parity = ring.parity();  // a stage
         Operands operands[2];
-        BoxOfThread own;
-        float parts[kept][columns / 2];
+        CodesOfThread own;
+        float part[columns / 2];
 #pragma unroll
-        for (auto& part : parts)
-            for (float& sum : part) sum = 0;
+        for (float& sum : part) sum = 0;
         wait(shared.full[next], parity);
         begin_tile(tile, line);
-        load_box(next, 0, codes_at, word_of_line(line), shifts, own);
+        load_codes(next, 0, place, own);
+        find_rows(place, own);
         decode(own, 0, operands[0]);
 #pragma unroll 1
-        for (int32_t left = tile.blocks; left > 0; left--) {
+        for (int32_t left = uniform(tile.blocks); left > 0; left--) {
             const uint32_t stage = uint32_t(uniform(int32_t(next)));  // so that descriptors are, too
             if (++next == Block::kStages) next = 0, parity ^= 1;
-            const auto promote_box = [&](int box) {
-                promote<columns>(parts[box % kept], shared.token_scales[stage][box] + lane % 4 * 2);
-            };
-#pragma unroll
+#pragma unroll(columns > kUnrolledColumns ? 1 : Block::kBoxes)
             for (int box = 0; box < Block::kBoxes; box++) {
                 const uint8_t* const numbers = shared.stages[stage].boxes[box];
-                multiply_turn<columns>(parts[box % kept], numbers, 0, operands[0]);
-                if (overlaps && box > 0) wait_products_before<1>();
+                const bool ends = box + 1 == Block::kBoxes, more = left > 1;  // the last box is loaded again
+                const bool is_there = !ends || !more || is_complete(shared.full[next], parity);
+                multiply_turn<columns>(part, numbers, 0, operands[0]);
+                if (!is_there) wait(shared.full[next], parity);
+                CodesOfThread then;
+                load_codes(ends && more ? next : stage, ends ? (more ? 0 : box) : box + 1, place, then);
                 decode(own, 1, operands[1]);
-                if (overlaps && box > 0) promote_box(box - 1);
-                multiply_turn<columns>(parts[box % kept], numbers, 1, operands[1]);
-                if (box + 1 < Block::kBoxes) {
-                    load_box(stage, box + 1, codes_at, word_of_line(line), shifts, own);
-                } else if (left > 1) {
-                    wait(shared.full[next], parity);
-                    load_box(next, 0, codes_at, word_of_line(line), shifts, own);
-                }
+                multiply_turn<columns>(part, numbers, 1, operands[1]);
+                find_rows(place, then);
                 wait_products_before<1>();
-                decode(own, 0, operands[0]);
-                if (!overlaps || box + 1 == Block::kBoxes) {
-                    wait_products_before<0>();
-                    promote_box(box);
-                }
+                decode(then, 0, operands[0]);
+                complete(operands[0]);
+                own = then;
+                promote<columns>(part, shared.token_scales[stage][box] + lane % 4 * 2);
             }
             __syncwarp();
             if (elect_lane()) arrive(shared.free[stage]);
         }
         ring.bits = next + 8 * parity;
     }
+    // Multiplies the steps of a tile in instructions of at least as many columns as it has tokens, of those that `columns` names.
+    template <int columns, int... more>
+    __device__ __forceinline__ void multiply_tokens(const FoldedTile& tile) {
+        if constexpr (sizeof...(more) > 0)
+            if (tile.rows > columns) return multiply_tokens<more...>(tile);
+        multiply_steps<columns>(tile);
+    }
     __device__ __forceinline__ void multiply_tile(const FoldedTile& tile) {
 #pragma unroll
         for (float& total : totals) total = 0;
-        constexpr int five_eighths = tokens == kMostTokens ? tokens / 8 * 5 : tokens;
-        constexpr int three_quarters = tokens == kMostTokens ? tokens / 4 * 3 : tokens;
-        if (tile.rows <= tokens / 2)
-            multiply_steps<tokens / 2>(tile);
-        else if (five_eighths < tokens && tile.rows <= five_eighths)
-            multiply_steps<five_eighths>(tile);
-        else if (three_quarters < tokens && tile.rows <= three_quarters)
-            multiply_steps<three_quarters>(tile);
+        if constexpr (tokens == kFoldedTokens)
+            multiply_tokens<64, 80, 96, 128, tokens>(tile);
         else
-            multiply_steps<tokens>(tile);
+            multiply_tokens<tokens / 2, tokens>(tile);
         multiply_by_references();
     }
-    __device__ __forceinline__ float (&totals_of(int))[kSums] { return totals; }
     // Returns which of the warp's 16 lines have sums that are to be made again, a bit each.
     __device__ __forceinline__ uint32_t lines_to_repair(const Tile& tile) const {
+        float zeros[4] = {};  // unless some total, of a token or of none, is no number
+#pragma unroll
+        for (int i = 0; i < tokens / 2; i++) zeros[i % 4] = __fmaf_rn(totals[i], 0.0f, zeros[i % 4]);
+        const bool are_numbers = (zeros[0] + zeros[1]) + (zeros[2] + zeros[3]) == 0;
+        if (__all_sync(kAllLanes, are_numbers && unusual == 0)) return 0;
+        return lines_with_marks(tile);
+    }
+    __device__ __forceinline__ uint32_t lines_with_marks(const Tile& tile) const {
         const uint32_t lane = read_thread() % 32;
         bool numbers[2] = {true, true};
 #pragma unroll
@@ -218,7 +251,7 @@ struct FoldedConsumer {
         return lines | unusual_lines(args.problem, tile, unusual & 0xFFFF, unusual >> 16, [&](int of_line) {
                    const uint32_t two = __shfl_sync(kAllLanes, references, of_line % 8 * 4);
                    const int32_t reference = int32_t(two >> of_line / 8 * 16 & 0xFF);
-                   return int2{max(reference - int32_t(kFolds - kRoom), 64), min(reference + int32_t(kRoom), 191)};
+                   return UsualScales{max(reference - int32_t(kFolds - kRoom), 64), min(reference + int32_t(kRoom), 191), kScaleNan - 1};
                });
     }
 };

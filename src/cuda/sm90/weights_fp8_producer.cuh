@@ -32,17 +32,20 @@ __device__ __forceinline__ void copy_token_scales(const Fp8Arguments& args, int3
 
 template <class Block>
 __device__ __forceinline__ void load_fp8_tokens(const Fp8Arguments& args, Block& shared) {
+    constexpr int of_box = fp8_rows_of_box(Block::kTokens);
     wait_for_previous_kernel();
-    int32_t token;
+    int32_t token, rows;
     each_step(
-        args, shared, [&](const Tile& tile) { token = tile.token; },
+        args, shared,
+        [&](const Tile& tile) { token = tile.token, rows = (tile.rows + of_box - 1) / of_box * of_box; },
         [&](uint32_t at, int32_t step) {
             if (elect_lane()) {
-                arrive_expecting(shared.full[at], sizeof(shared.stages[at].boxes));
+                arrive_expecting(shared.full[at], uint32_t(Block::kBoxes * rows * kBlockNumbers));
 #pragma unroll
                 for (int box = 0; box < Block::kBoxes; box++)
-                    load_tile(shared.stages[at].boxes[box], args.tokens, {step * Block::kBlock + box * kBlockNumbers, token, 0},
-                              shared.full[at]);
+                    for (int32_t row = 0; row < rows; row += of_box)
+                        load_tile(shared.stages[at].boxes[box] + row * kBlockNumbers, args.tokens,
+                                  {step * Block::kBlock + box * kBlockNumbers, token + row, 0}, shared.full[at]);
             }
             __syncwarp();
             if constexpr (Block::kTokenScales != TokenScales::None) {

@@ -104,28 +104,34 @@ constexpr auto kernel_for = []<class Tokens, class Scales>(Tokens, Scales) {
 constexpr auto kernels =
     join(kernels_of(kernel_for, Values<kFewestTokens, kLeastTokens, kSomeTokens>{},
                     Values<TokenScales::None, TokenScales::Of128, TokenScales::Of32>{}),
-         kernels_of(kernel_for, Values<kMostTokens>{}, Values<TokenScales::None, TokenScales::Of128>{}));
+         kernels_of(kernel_for, Values<kFoldedTokens>{}, Values<TokenScales::None, TokenScales::Of128>{}));
 
 // Returns the tokens of a tile: as many as a product has, or most groups.
 int32_t tokens_of(const GemmProblem& p) {
     const bool grouped = p.grouping == Grouping::Rows;
     const int64_t rows = ceil_div(p.m, grouped ? std::max<int64_t>(1, p.groups.count) : 1);
     const int32_t tokens = weights::tokens_of(rows, grouped, kFewestTokens);
-    return token_scales_of(p.a) == TokenScales::Of32 ? std::min(tokens, kSomeTokens) : tokens;
+    if (token_scales_of(p.a) == TokenScales::Of32) return std::min(tokens, kSomeTokens);
+    return tokens == kMostTokens ? kFoldedTokens : tokens;
+}
+
+// Returns the rows of A of a tile, fewer than the kernel has tokens where those of a product make equal tiles.
+int32_t tile_rows(const GemmProblem& p) {
+    const int32_t tokens = tokens_of(p);
+    if (p.grouping == Grouping::Rows || tokens < kFoldedTokens) return tokens;
+    return rows_of_equal_tiles(p.m, tokens);
 }
 
 int32_t ctas_of_sm(const GemmProblem& p) { return fp8_ctas_of_sm(tokens_of(p), token_scales_of(p.a)); }
 
 int64_t blocks_of(const GemmProblem& p) { return ceil_div(p.k, int64_t(2 * kBlockNumbers)); }
 
-// Rows that must be invariant have sums of one CTA.
 Cut cut_of(const Context& context, const GemmProblem& p) {
-    if (p.row_invariant) return {tokens_of(p), 1};
-    return weights::cut_of(tiles_of(p, tokens_of(p)), blocks_of(p), tokens_of(p), room_of(context, p, ctas_of_sm(p)));
+    return weights::cut_of(tiles_of(p, tile_rows(p)), blocks_of(p), tokens_of(p), room_of(context, p, ctas_of_sm(p)));
 }
 
 Ctas ctas_of(const Context& context, const GemmProblem& p, const Cut& cut) {
-    return weights::ctas_of(p, cut, tiles_of(p, cut.tokens), blocks_of(p), room_of(context, p, ctas_of_sm(p)).ctas);
+    return weights::ctas_of(p, cut, tiles_of(p, tile_rows(p)), blocks_of(p), room_of(context, p, ctas_of_sm(p)).ctas);
 }
 
 // Returns whether the scales of A lie row by row.
@@ -164,15 +170,15 @@ Prepared prepare(const Context& context, const GemmProblem& p) {
     if (auto reason = needs_cuda(context); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_chip(context); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_operands(p); !reason.empty()) return {reason, 0, nullptr};
-    if (auto reason = needs_sizes(p, double(tiles_of(p, tokens_of(p)))); !reason.empty()) return {reason, 0, nullptr};
+    if (auto reason = needs_sizes(p, double(tiles_of(p, tile_rows(p)))); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_mappable(map_of_codes(p)); !reason.empty()) return {reason, 0, nullptr};
     return {{}, fp8_token_bytes(p.a) + ctas_of(context, p, cut_of(context, p)).bytes, nullptr};
 }
 
 Fp8Arguments arguments_of(const GemmProblem& p, const Fp8Tokens& tokens, const Cut& cut) {
     Fp8Arguments args{};
-    fill_arguments(args, p, cut.tokens, kTileLines, cut.sharing);
-    args.tokens = tensor_map(driver(), map_of_fp8_tokens(tokens, cut.tokens));
+    fill_arguments(args, p, tile_rows(p), kTileLines, cut.sharing);
+    args.tokens = tensor_map(driver(), map_of_fp8_tokens(tokens, fp8_rows_of_box(cut.tokens)));
     args.codes = tensor_map(driver(), map_of_codes(p));
     args.token_scales = tokens.scales;
     args.token_lines = uint32_t(tokens.lines);

@@ -22,6 +22,9 @@ struct FoldedTile : Tile {
     uint8_t references[kTileLines];  // exponents
 };
 
+// Returns the rows of A of a box: large tiles come in boxes, as many as have rows.
+MXQ_HD constexpr int32_t fp8_rows_of_box(int32_t tokens) { return tokens == kFoldedTokens ? kFoldedTokens / 3 : tokens; }
+
 // Returns how many CTAs run on an SM: two, where their registers suffice.
 constexpr int32_t fp8_ctas_of_sm(int32_t tokens, TokenScales scales) {
     return tokens >= kSomeTokens || (tokens == kLeastTokens && scales == TokenScales::Of32) ? 1 : 2;
@@ -29,8 +32,7 @@ constexpr int32_t fp8_ctas_of_sm(int32_t tokens, TokenScales scales) {
 
 template <int tokens, TokenScales scales_of_tokens>
 struct Fp8Shared {
-    static constexpr int kTokens = tokens, kOutTokens = std::max(tokens, bf16::kOutTokens), kHalves = 1,
-                         kSteps = 1;  // steps of a block
+    static constexpr int kTokens = tokens, kOutTokens = (tokens + bf16::kOutTokens - 1) / bf16::kOutTokens * bf16::kOutTokens, kSteps = 1;  // of a block
     static constexpr int kBoxes = 2, kBlock = kBoxes * kBlockNumbers, kLine = kBlock / 2;
     static constexpr TokenScales kTokenScales = scales_of_tokens;
     static constexpr Weights kKind = Weights::Bits4;
@@ -39,7 +41,7 @@ struct Fp8Shared {
     static constexpr int kFloats = floats_of(scales_of_tokens) * tokens;  // of a box
     struct Stage {
         alignas(1024) uint8_t boxes[kBoxes][tokens * kBlockNumbers];
-        uint8_t codes[1][kTileLines * kLine];
+        uint8_t codes[kTileLines * kLine];
     };
     static constexpr int kCtas = fp8_ctas_of_sm(tokens, scales_of_tokens), kMostBytes = 227 * 1024 / kCtas - (kCtas - 1) * 1024;
     static constexpr int kRest = int(sizeof(bf16::OutOfWarps)) + 1024,
@@ -48,7 +50,7 @@ struct Fp8Shared {
     static constexpr int kStages = fitting < 8 ? fitting : 8;
     Stage stages[kStages];
     alignas(128) bf16::OutOfWarps out;
-    ScalesOfLines<kKind, kBlock> scales[kStages][kHalves];
+    ScalesOfLines<kKind, kBlock> scales[kStages];
     alignas(16) float token_scales[kStages][kBoxes][kFloats > 0 ? kFloats : 1];
     FoldedCodes folded;
     std::conditional_t<kFolded, FoldedTile, Tile> tiles[kSlots];
@@ -57,9 +59,13 @@ struct Fp8Shared {
     Barrier full[kStages], free[kStages], tile_full[kSlots], tile_free[kSlots];
 };
 
-// Returns whether sums of a line's part must be made again: some block that is not zero has a scale outside of `least` to
-// `most`, or a scale is NaN. A warp calls it.
-__device__ __noinline__ bool is_unusual_line(const GemmProblem& p, const Tile& tile, int32_t line, int32_t least, int32_t most) {
+// The scales of a line that its sums are right with: those of blocks that are not zero, and the largest of those that are.
+struct UsualScales {
+    int32_t least, most, most_of_zeros;
+};
+
+// Returns whether sums of a line's part must be made again: a scale is unusual, or NaN. A warp calls it.
+__device__ __noinline__ bool is_unusual_line(const GemmProblem& p, const Tile& tile, int32_t line, UsualScales usual) {
     constexpr int32_t numbers = 2 * kBlockNumbers;  // of the tile's blocks
     const uint8_t* const codes = matrix_codes(p.b, tile.group) + line * p.b.line_bytes;
     const uint8_t* const scales = matrix_scales(p.b, tile.group) + scale_line(p.b.layout, uint32_t(line));
@@ -73,16 +79,16 @@ __device__ __noinline__ bool is_unusual_line(const GemmProblem& p, const Tile& t
             const uint4 block = *reinterpret_cast<const uint4*>(codes + k / 2);
             is_zero = ((block.x | block.y | block.z | block.w) & 0x77777777u) == 0;
         }
-        unusual |= scale == kScaleNan || (!is_zero && (scale < least || scale > most));
+        unusual |= scale > usual.most_of_zeros || (!is_zero && (scale < usual.least || scale > usual.most));
     }
     return __any_sync(kAllLanes, unusual);
 }
 
 // Returns which of a warp's 16 lines are unusual, a bit each. A thread says whether its first and its second have marks.
-// `limits(of_line)` returns the least and the most that a line's scales may be; all lanes call it.
-template <class Limits>
+// `usual_scales(of_line)` returns those of a line; all lanes call it.
+template <class UsualOfLine>
 __device__ __forceinline__ uint32_t unusual_lines(const GemmProblem& p, const Tile& tile, uint32_t first, uint32_t second,
-                                                  const Limits& limits) {
+                                                  const UsualOfLine& usual_scales) {
     uint32_t lines = 0;
 #pragma unroll
     for (int l = 0; l < 2; l++) {
@@ -92,8 +98,8 @@ __device__ __forceinline__ uint32_t unusual_lines(const GemmProblem& p, const Ti
         for (int of_line = 8 * l; of_line < 8 * l + 8; of_line++) {
             const int32_t line = bf16::first_line_of(tile) + of_line;
             if (!(ballot >> 4 * (of_line - 8 * l) & 0xF) || line >= p.n) continue;
-            const int2 range = limits(of_line);
-            if (is_unusual_line(p, tile, line, range.x, range.y)) lines |= 1u << of_line;
+            const UsualScales usual = usual_scales(of_line);
+            if (is_unusual_line(p, tile, line, usual)) lines |= 1u << of_line;
         }
     }
     return lines;

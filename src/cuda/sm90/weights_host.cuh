@@ -47,7 +47,7 @@ struct Ctas {
 
 inline Ctas ctas_of(const GemmProblem& p, const Cut& cut, int64_t tiles, int64_t blocks, int64_t at_once) {
     if (cut.sharing > 1) return {tiles * cut.sharing, false, 0, 0};
-    if (p.row_invariant || cut.halves > 1) return {std::min(tiles, at_once), false, 0, 0};
+    if (p.row_invariant) return {std::min(tiles, at_once), false, 0, 0};
     const int64_t count = std::min(ceil_div(tiles * blocks, kLeastBlocks), at_once);
     const uint64_t sums = uint64_t(count) * cut.tokens * kTileLines * sizeof(float);
     return {count, true, sums, sums + uint64_t(count) * kConsumerWarps * sizeof(uint64_t)};
@@ -68,14 +68,13 @@ inline void fill_arguments(Arguments& args, const GemmProblem& p, int32_t rows, 
     args.shifted = has_shifted_scales(p.b);
     args.has_blocks = is_block_scaled(p.b);
     args.swizzled = has_tiles_of_scales(p.b);
-    args.tile_tokens = uint32_t(rows);
     args.line_tiles = uint32_t(ceil_div(p.n, int64_t(lines)));
     args.sharing = uint32_t(sharing);
     args.parts = uint32_t(parts_of_numbers(p.a));
     args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);
     args.units.at[kSourceScales] = uint32_t(p.a.units.scales);
     args.units.at[kRowwiseCodes] = uint32_t(p.d.group_unit);
-    args.units.tile_rows_log2 = uint32_t(log2_of(args.tile_tokens));
+    args.units.set_tokens(uint32_t(rows));
     const int64_t element = find_format(p.d.format)->bits / 8;
     args.wide = p.d.row_stride * element % 16 == 0 && reinterpret_cast<uintptr_t>(p.d.data) % 16 == 0;
 }

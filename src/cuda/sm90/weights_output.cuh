@@ -80,13 +80,30 @@ __device__ __noinline__ bool write_few_tokens(const Arguments& args, const Tile&
            (tile.padded <= 8 || write_eight_tokens<kind, lifted>(args, tile, line, 8, second));
 }
 
+// Writes 16 lines, from `line` on, where registers suffice to take sums from them.
+template <Weights kind, bool lifted, int count>
+__device__ __forceinline__ void write_sums(const Arguments& args, const Tile& tile, int32_t line, float (&sums)[count],
+                                           uint32_t repair, uint8_t* out) {
+    if (lifted)
+#pragma unroll
+        for (float& sum : sums) sum = multiply_rn(sum, kUnlift);
+    const bf16::Output output = bf16::output_of<kind>(args, tile, line);
+    bf16::add_bias_to_sums(args, tile, output, line, repair, sums);
+#pragma unroll
+    for (int first = 0; first < 2 * count; first += bf16::kOutTokens) {
+        if (first >= tile.padded) break;
+        bf16::write_any_turn<kind>(args, tile, output, line, first, repair, &sums[first / 2], out);
+    }
+}
+
 // Writes 16 lines, from `line` on, of a tile that this CTA has alone; `few`: it has up to 16 tokens. Kernels with larger
 // tiles do without, since the code alone made them up to 4% slower.
-template <Weights kind, int tokens, bool few, bool lifted = kind == Weights::Fp8Blocks>
+template <Weights kind, int tokens, bool few, bool direct, bool lifted = kind == Weights::Fp8Blocks>
 __device__ __forceinline__ void write_own_lines(const Arguments& args, const Tile& tile, int32_t line,
-                                                const float (&sums)[tokens / 2], uint32_t repair,
+                                                float (&sums)[tokens / 2], uint32_t repair,
                                                 uint8_t (*outs)[bf16::kOutBytes]) {
     if (line >= args.problem.n) return;
+    if constexpr (direct) return write_sums<kind, lifted>(args, tile, line, sums, repair, outs[bf16::consumer_warp()]);
     if (few && tile.padded <= 16 && repair == 0 &&
         write_few_tokens<kind, lifted>(args, tile, line, {sums[0], sums[1], sums[2], sums[3]},
                                        {sums[4], sums[5], sums[6], sums[7]}))
@@ -160,22 +177,16 @@ template <Weights kind, bool few, class Block, class Consumer>
 __device__ __forceinline__ void finish_tile(const Arguments& args, Block& shared, const Tile& tile, Consumer& consumer,
                                             uint32_t repair) {
     constexpr int out_tokens = Block::kOutTokens, sums = Block::kTokens / 2;
-    if (Block::kHalves == 1 && args.sharing > 1) {
+    if (args.sharing > 1) {
         write_shared_tile<kind, out_tokens>(args, reinterpret_cast<Exchange<out_tokens>&>(shared.stages), tile,
-                                            consumer.totals_of(0), repair, shared.out);
+                                            consumer.totals, repair, shared.out);
     } else {
-        if (Block::kHalves == 1 && !tile.ends) return leave_part<sums>(args, consumer.totals_of(0), repair);
-        if (Block::kHalves == 1 && tile.first_block > 0)
-            repair |= add_parts<sums>(args, tile.first_cta, consumer.totals_of(0));
-#pragma unroll
-        for (int half = 0; half < Block::kHalves; half++)
-            write_own_lines<kind, out_tokens, few>(args, tile, bf16::first_line_of(tile) + half * kTileLines,
-                                                   consumer.totals_of(half), repair, shared.out);
+        if (!tile.ends) return leave_part<sums>(args, consumer.totals, repair);
+        if (tile.first_block > 0) repair |= add_parts<sums>(args, tile.first_cta, consumer.totals);
+        write_own_lines<kind, out_tokens, few, (Block::kTokens >= kMostTokens)>(args, tile, bf16::first_line_of(tile),
+                                                                                consumer.totals, repair, shared.out);
     }
-    if (block_of_cluster() == 0)
-#pragma unroll 1
-        for (int half = 0; half < Block::kHalves; half++)
-            clear_padding(args, tile, bf16::first_line_of(tile) + half * kTileLines, out_tokens);
+    if (block_of_cluster() == 0) clear_padding(args, tile, bf16::first_line_of(tile), out_tokens);
 }
 
 }  // namespace mxq::cuda::sm90::weights

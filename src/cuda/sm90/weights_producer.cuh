@@ -32,36 +32,34 @@ __device__ __forceinline__ void load_codes(const Arguments& args, Block& shared)
         [&](uint32_t at, int32_t step) {
             if (elect_lane()) {
                 arrive_expecting(shared.full[at], sizeof(shared.stages[at].codes));
-#pragma unroll
-                for (int half = 0; half < Block::kHalves; half++)
-                    load_tile(shared.stages[at].codes[half], args.codes,
-                              {step * Block::kLine, line + half * kTileLines, matrix}, shared.full[at]);
+                load_tile(shared.stages[at].codes, args.codes, {step * Block::kLine, line, matrix}, shared.full[at]);
             }
             __syncwarp();
         });
 }
 
 // Loads tokens, one warp. A pass may write them.
-template <Weights kind, int tokens, int halves>
-__device__ __forceinline__ void load_tokens(const Arguments& args, Shared<kind, tokens, halves>& shared) {
+template <Weights kind, int tokens>
+__device__ __forceinline__ void load_tokens(const Arguments& args, Shared<kind, tokens>& shared) {
+    constexpr int of_box = rows_of_box(tokens);
     wait_for_previous_kernel();
     int32_t token, boxes_of_rows = 1;
     each_step(
         args, shared,
         [&](const Tile& tile) {
             token = tile.token;
-            if (tokens == kFewestTokens && args.parts == 1) boxes_of_rows = tile.rows > kFewRows ? 2 : 1;
+            if (of_box < tokens && args.parts == 1) boxes_of_rows = (tile.rows + of_box - 1) / of_box;
         },
         [&](uint32_t at, int32_t step) {
             if (elect_lane()) {
-                using OneStage = Stage<kind, tokens, halves>;
-                const int32_t rows = tokens == kFewestTokens && args.parts == 1 ? boxes_of_rows * kFewRows : tokens;
+                using OneStage = Stage<kind, tokens>;
+                const int32_t rows = of_box < tokens && args.parts == 1 ? boxes_of_rows * of_box : tokens;
                 arrive_expecting(shared.full[at], uint32_t(OneStage::kBoxes * rows * kTokenBytes));
 #pragma unroll
                 for (int box = 0; box < OneStage::kBoxes; box++)
-                    for (int32_t eight = 0; eight < boxes_of_rows; eight++)
-                        load_tile(shared.stages[at].boxes + OneStage::box_at(box) + eight * kFewRows * kTokenBytes,
-                                  args.tokens, {step * OneStage::kNumbers + box * kBoxNumbers, token + eight * kFewRows, 0},
+                    for (int32_t row = 0; row < boxes_of_rows * of_box; row += of_box)
+                        load_tile(shared.stages[at].boxes + OneStage::box_at(box) + row * kTokenBytes, args.tokens,
+                                  {step * OneStage::kNumbers + box * kBoxNumbers, token + row, 0},
                                   shared.full[at]);
             }
             __syncwarp();
@@ -72,7 +70,7 @@ __device__ __forceinline__ void load_tokens(const Arguments& args, Shared<kind, 
 // the last, since nobody stores their sums. Where they lie is computed once a tile: computed each time, it kept the
 // consumers waiting.
 template <int tokens>
-__device__ __forceinline__ void load_scales(const Arguments& args, Shared<Weights::Fp8Blocks, tokens, 1>& shared) {
+__device__ __forceinline__ void load_scales(const Arguments& args, Shared<Weights::Fp8Blocks, tokens>& shared) {
     constexpr int of_lane = kTileLines / 32;
     const GemmProblem& p = args.problem;
     const int32_t stride = int32_t(p.b.layout.column_stride);
@@ -91,7 +89,7 @@ __device__ __forceinline__ void load_scales(const Arguments& args, Shared<Weight
             if (step % shared.kSteps == 0)
 #pragma unroll
                 for (int i = 0; i < of_lane; i++) {
-                    copy_word(reinterpret_cast<uint32_t*>(&shared.scales[at][0][32 * i + read_thread() % 32]), of_line[i]);
+                    copy_word(reinterpret_cast<uint32_t*>(&shared.scales[at][32 * i + read_thread() % 32]), of_line[i]);
                     of_line[i] += stride;
                 }
             arrive_after_copies(shared.full[at]);
@@ -125,7 +123,7 @@ __device__ __forceinline__ void find_references(const GemmProblem& p, FoldedTile
 template <class Block, class Begin, class Load>
 __device__ __forceinline__ void each_step_of_scales(const Arguments& args, Block& shared, const Begin& begin,
                                                     const Load& load) {
-    constexpr int lines = Block::kHalves * kTileLines, codes = Block::kBlock;
+    constexpr int codes = Block::kBlock;
     const GemmProblem& p = args.problem;
     const bool last_is_apart = args.has_blocks && (p.k % codes != 0 || args.shifted);
     Ring<Block::kStages> ring;
@@ -141,7 +139,8 @@ __device__ __forceinline__ void each_step_of_scales(const Arguments& args, Block
         }
         if (!has_last) return;
         wait(shared.free[ring.at()], ring.parity() ^ 1);
-        copy_last_scales<Block::kKind, lines, codes, Block::kRepeats>(p, tile, args.shifted, end, shared.scales[ring.at()]);
+        copy_last_scales<Block::kKind, kTileLines, codes, Block::kRepeats>(p, tile, args.shifted, end,
+                                                                           &shared.scales[ring.at()]);
         publish_shared_writes();  // the copy engine may write there next
         arrive(shared.full[ring.at()]);
         ring.next();
@@ -154,21 +153,16 @@ __device__ __forceinline__ void load_swizzled_scales(const Arguments& args, Bloc
     constexpr uint32_t step_bytes = kScaleWords<Block::kKind, Block::kBlock> * kSwizzleBytes;
     const GemmProblem& p = args.problem;
     const uint8_t* from;
-    uint32_t of_lines;
     each_step_of_scales(
         args, shared,
         [&](const Tile& tile) {
-            of_lines = uint32_t(p.b.layout.tile_row_scales());
-            from = matrix_scales(p.b, tile.group) + uint32_t(tile.line / kTileLines) * of_lines +
+            from = matrix_scales(p.b, tile.group) + uint32_t(tile.line / kTileLines) * uint32_t(p.b.layout.tile_row_scales()) +
                    uint32_t(tile.first_block) * step_bytes;
-            if (tile.line + kTileLines >= p.n) of_lines = 0;  // no second half
         },
         [&](uint32_t at, int32_t) {
             if (elect_lane()) {
-                expect(shared.full[at], step_bytes * Block::kHalves);
-#pragma unroll
-                for (int half = 0; half < Block::kHalves; half++)
-                    load_bytes(shared.scales[at][half], from + half * of_lines, step_bytes, shared.full[at]);
+                expect(shared.full[at], step_bytes);
+                load_bytes(shared.scales[at], from, step_bytes, shared.full[at]);
             }
             __syncwarp();
             from += step_bytes;
@@ -180,21 +174,21 @@ __device__ __forceinline__ void load_swizzled_scales(const Arguments& args, Bloc
 template <class Block>
 __device__ __forceinline__ void load_block_scales(const Arguments& args, Block& shared) {
     constexpr Weights kind = Block::kKind;
-    constexpr int lines = Block::kHalves * kTileLines, codes = Block::kBlock;
+    constexpr int codes = Block::kBlock;
     if (args.swizzled) return load_swizzled_scales(args, shared);
-    ScalePlaces<lines> places;
+    ScalePlaces<> places;
     each_step_of_scales(
-        args, shared, [&](const Tile& tile) { places = find_scales<lines>(args.problem, tile); },
+        args, shared, [&](const Tile& tile) { places = find_scales(args.problem, tile); },
         [&](uint32_t at, int32_t step) {
             if (args.shifted)
-                copy_shifted_scales<kind, false, codes>(args.problem, places, step, shared.scales[at]);
+                copy_shifted_scales<kind, false, codes>(args.problem, places, step, &shared.scales[at]);
             else if (args.has_blocks)
-                copy_scales<kind, false, codes>(args.problem, places, step, shared.scales[at]);
+                copy_scales<kind, false, codes>(args.problem, places, step, &shared.scales[at]);
             arrive_after_copies(shared.full[at]);
         });
 }
-template <Weights kind, int tokens, int halves>
-__device__ __forceinline__ void load_scales(const Arguments& args, Shared<kind, tokens, halves>& shared) {
+template <Weights kind, int tokens>
+__device__ __forceinline__ void load_scales(const Arguments& args, Shared<kind, tokens>& shared) {
     load_block_scales(args, shared);
 }
 

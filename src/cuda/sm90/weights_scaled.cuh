@@ -79,31 +79,31 @@ __device__ __forceinline__ void load_codes_of_quarter(const uint8_t* codes, uint
     for (int part = 0; part < (kind == Weights::Bits8 ? 2 : 1); part++) load_some_codes<kind>(codes, at, part, to);
 }
 
-template <Weights kind, int tokens, int halves>
+template <Weights kind, int tokens>
 struct ScaledConsumer {
     // Decodes 4 codes of each line at a time for an instruction, or for two or four instructions. With two CTAs an SM,
     // registers suffice for four where the format is MXFP4 and a tile has up to 32 tokens.
     static constexpr bool kShort =
-        Shared<kind, tokens, halves>::kCtas == 2 && (kind != Weights::Bits4 || tokens == kSomeTokens);
+        Shared<kind, tokens>::kCtas == 2 && (kind != Weights::Bits4 || tokens == kSomeTokens);
     static constexpr int kTurnFours = !kShort                                           ? 4
                                       : kind == Weights::Bits8 && tokens == kSomeTokens ? 1
                                                                                         : 2,
-                         kTurns = 8 / kTurnFours * halves;
-    using Block = Shared<kind, tokens, halves>;
-    using Step = Stage<kind, tokens, halves>;
+                         kTurns = 8 / kTurnFours;
+    using Block = Shared<kind, tokens>;
+    using Step = Stage<kind, tokens>;
     static constexpr int kLine = Step::kLine;
     static_assert(Step::kNumbers == kBlockNumbers, "a step is a block");
     static constexpr int kSums = Block::kOutTokens / 2;
     using Operands = uint32_t[kTurnFours][4];
-    // Holds what a thread has of a block: 32 codes of two lines of each 128.
+    // Holds what a thread has of a block: 32 codes of two lines.
     struct BlockOfThread {
-        Fragment<kind> halves_of[halves];
+        Fragment<kind> codes;
         bool special;  // some codes or scales of the warp need two factors
     };
     const Arguments& args;
     Block& shared;
     Ring<Block::kStages> ring;
-    float totals[halves][kSums];
+    float totals[kSums];
 
     // Decodes four codes of either line to what the thread gives to an instruction.
     template <bool special>
@@ -117,14 +117,13 @@ struct ScaledConsumer {
             to[l] = pairs.even, to[2 + l] = pairs.odd;
         }
     }
-    // Decodes a turn: some codes of the lines of 128, then the same of the other 128.
+    // Decodes a turn: some codes of the lines.
     __device__ __forceinline__ void decode_turn(const BlockOfThread& own, int turn, Operands& operands) const {
-        const int half = turn % halves, first = turn / halves * kTurnFours;
 #pragma unroll
-        for (int i = 0; i < kTurnFours; i++) decode<false>(own.halves_of[half], first + i, operands[i]);
+        for (int i = 0; i < kTurnFours; i++) decode<false>(own.codes, turn * kTurnFours + i, operands[i]);
         if (!own.special) return;
 #pragma unroll
-        for (int i = 0; i < kTurnFours; i++) decode<true>(own.halves_of[half], first + i, operands[i]);
+        for (int i = 0; i < kTurnFours; i++) decode<true>(own.codes, turn * kTurnFours + i, operands[i]);
     }
     template <int count>
     __device__ __forceinline__ void multiply_turn(float (&sums)[count], const Step& step, int turn,
@@ -133,7 +132,7 @@ struct ScaledConsumer {
         order_products();
 #pragma unroll
         for (int i = 0; i < kTurnFours; i++) {
-            const int product = turn / halves * kTurnFours + i;
+            const int product = turn * kTurnFours + i;
             multiply_bf16_lines(
                 sums, operands[i],
                 describe_tile(step.boxes + Step::box_at(product / of_box)).along(product % of_box * kProductBytes));
@@ -142,17 +141,12 @@ struct ScaledConsumer {
     }
     // Reads what the thread needs of a stage. Line 8 further on has the same swizzle.
     __device__ __forceinline__ void load_block(uint32_t stage, const Place& place, BlockOfThread& own) const {
-        bool special = false;
+        Fragment<kind>& of = own.codes;
 #pragma unroll
-        for (int half = 0; half < halves; half++) {
-            Fragment<kind>& of = own.halves_of[half];
-#pragma unroll
-            for (int l = 0; l < 2; l++)
-                load_codes_of_quarter<kind>(shared.stages[stage].codes[half] + l * 8 * kLine, place.codes, of.words[l]);
-            const uint32_t* const scales = shared.scales[stage][half][0];
-            special |= load_scales_of_quarter(args, scales + place.scales, place, of);
-            if constexpr (kind == Weights::Bits8) special |= any_special(args.rule, of);
-        }
+        for (int l = 0; l < 2; l++)
+            load_codes_of_quarter<kind>(shared.stages[stage].codes + l * 8 * kLine, place.codes, of.words[l]);
+        bool special = load_scales_of_quarter(args, shared.scales[stage][0] + place.scales, place, of);
+        if constexpr (kind == Weights::Bits8) special |= any_special(args.rule, of);
         own.special = __any_sync(kAllLanes, special);
     }
     // Multiplies the CTA's part of the contraction. Each turn is decoded while the one before is multiplied; of a step, the
@@ -164,21 +158,19 @@ struct ScaledConsumer {
         uint32_t next = ring.at(), parity = ring.parity();  // a stage
         Operands operands[2];
         BlockOfThread own;
-        float sums[halves][columns / 2];
+        float sums[columns / 2];
 #pragma unroll
-        for (auto& of_half : sums)
-            for (float& sum : of_half) sum = 0;
+        for (float& sum : sums) sum = 0;
         wait(shared.full[next], parity);
         load_block(next, place, own);
         decode_turn(own, 0, operands[0]);
         const auto multiply_step = [&](bool more) {
             const uint32_t stage = uint32_t(uniform(int32_t(next)));  // so that descriptors are, too
             if (++next == Block::kStages) next = 0, parity ^= 1;
-#pragma unroll
-            for (auto& of_half : sums) hold_accumulators(of_half);
+            hold_accumulators(sums);
 #pragma unroll
             for (int turn = 0; turn < kTurns; turn++) {
-                multiply_turn(sums[turn % halves], shared.stages[stage], turn, operands[turn % 2]);
+                multiply_turn(sums, shared.stages[stage], turn, operands[turn % 2]);
                 if (turn > 0) wait_products_before<1>();  // those whose operands are overwritten next
                 if (turn + 1 == kTurns) break;
                 decode_turn(own, turn + 1, operands[(turn + 1) % 2]);
@@ -188,9 +180,7 @@ struct ScaledConsumer {
                 load_block(next, place, own);
                 decode_turn(own, 0, operands[0]);
             }
-            wait_products_before<0>();
-#pragma unroll
-            for (auto& of_half : sums) hold_accumulators(of_half);
+            wait_products<0>(sums);
             __syncwarp();
             if (elect_lane()) arrive(shared.free[stage]);
         };
@@ -199,23 +189,24 @@ struct ScaledConsumer {
         multiply_step(false);
         ring.bits = next + 8 * parity;
 #pragma unroll
-        for (int half = 0; half < halves; half++)
-#pragma unroll
-            for (int i = 0; i < kSums; i++) totals[half][i] = i < columns / 2 ? sums[half][i] : 0;
+        for (int i = 0; i < kSums; i++) totals[i] = i < columns / 2 ? sums[i] : 0;
+    }
+    // Multiplies the CTA's part in instructions of at least as many columns as the tile has tokens, of those that are named.
+    template <int columns, int... more>
+    __device__ __forceinline__ void multiply_tokens(const Tile& tile) {
+        if constexpr (sizeof...(more) > 0)
+            if (args.parts == 2 || tile.rows > columns) return multiply_tokens<more...>(tile);
+        multiply_steps<columns>(tile);
     }
     __device__ __forceinline__ void multiply_tile(const Tile& tile) {
-        constexpr int three_quarters = tokens > kLeastTokens ? tokens / 4 * 3 : tokens;
-        if (args.parts == 1 && tile.rows <= tokens / 2)
-            multiply_steps<tokens / 2>(tile);
-        else if (three_quarters < tokens && args.parts == 1 && tile.rows <= three_quarters)
-            multiply_steps<three_quarters>(tile);
+        if constexpr (tokens == kWideTokens)
+            multiply_tokens<64, 96, 128, 160, tokens>(tile);
+        else if constexpr (tokens == kSomeTokens)
+            multiply_tokens<tokens / 2, tokens / 4 * 3, tokens>(tile);
         else
-            multiply_steps<tokens>(tile);
-        if (args.parts == 2)
-#pragma unroll
-            for (auto& of_half : totals) bf16::add_low_parts(reinterpret_cast<float(&)[tokens / 2]>(of_half));
+            multiply_tokens<tokens / 2, tokens>(tile);
+        if (args.parts == 2) bf16::add_low_parts(reinterpret_cast<float(&)[tokens / 2]>(totals));
     }
-    __device__ __forceinline__ float (&totals_of(int half))[kSums] { return totals[half]; }
     // No line is to be made again: sums are as exact as they can be.
     __device__ __forceinline__ uint32_t lines_to_repair() const { return 0; }
 };

@@ -18,7 +18,7 @@ namespace mxq::cuda::sm90::weights {
 constexpr uint32_t kSharingBlocks = 3;  // that a CTA must save at least: what it takes to share costs as much
 
 // Returns how many tiles of tokens the groups have, for all lanes of a warp.
-__device__ __forceinline__ uint32_t count_group_tiles(const GroupedRows& grouped, const GroupSumUnits& units) {
+__device__ __forceinline__ uint32_t count_group_tiles(const GroupedRows& grouped, const bf16::TokenUnits& units) {
     const int lane = int(read_thread() % 32), count = grouped.groups.count;
     uint32_t row = 0, tiles = 0;
 #pragma unroll 1
@@ -38,7 +38,7 @@ __device__ __forceinline__ void begin_schedule(const Arguments& args, uint32_t o
     Schedule schedule{cta, 0, 0, 1, of_tile, {}};
     if (args.shares_tiles) {
         const uint32_t of_tokens = p.grouping == Grouping::Rows ? count_group_tiles({p.groups, p.group_rows}, args.units)
-                                                                : uint32_t((p.m + args.tile_tokens - 1) / args.tile_tokens);
+                                                                : args.units.group_tiles(uint32_t(p.m));
         const uint32_t tiles = of_tokens * args.line_tiles, rest = tiles % ctas;
         if (rest > 0 && (ctas - rest) * of_tile >= kSharingBlocks * ctas) {
             const uint32_t shared = tiles < ctas ? tiles : ctas + rest, all = shared * of_tile;
@@ -74,7 +74,7 @@ __device__ __forceinline__ uint32_t next_tile(const Arguments& args, Schedule& o
 
 // Gives the last tile of a group all rows of D that pad the group: more than a tile has, where tiles are small.
 __device__ __forceinline__ void pad_last_tile(const Arguments& args, bf16::Tile& tile) {
-    if (args.problem.grouping != Grouping::Rows || tile.row + int32_t(args.tile_tokens) < tile.group_rows) return;
+    if (args.problem.grouping != Grouping::Rows || tile.row + int32_t(args.units.tile_tokens) < tile.group_rows) return;
     tile.padded = int32_t(round_up_to_power(tile.group_rows, args.problem.d.group_unit)) - tile.row;
 }
 
@@ -86,7 +86,6 @@ __device__ __forceinline__ void find_tiles(const Arguments& args, Block& shared)
 #pragma unroll 1
     for (Ring<kSlots> slots; exists; slots.next()) {
         bf16::Tile tile = bf16::find_tile(args, next_tile(args, shared.schedule));
-        tile.line *= Block::kHalves;
         pad_last_tile(args, tile);
         wait(shared.tile_free[slots.at()], slots.parity() ^ 1);
         if (read_thread() % 32 == 0) {

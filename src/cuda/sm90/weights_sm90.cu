@@ -48,22 +48,21 @@ constexpr int kConsumerRegisters = (3 * kStartRegisters<ctas> - kProducerRegiste
 
 template <int tokens>
 __device__ __forceinline__ BlocksConsumer<tokens> consumer_of(const Arguments& args,
-                                                              Shared<Weights::Fp8Blocks, tokens, 1>& shared) {
+                                                              Shared<Weights::Fp8Blocks, tokens>& shared) {
     const uint32_t line = bf16::consumer_warp() * kWarpLines + threadIdx.x % 32 / 4;
     return {args, shared, place_in_lines<kLineBytes>(line, 0) + threadIdx.x % 4 * 2, {}, {}, {}};
 }
 template <Weights kind>
-__device__ __forceinline__ FewConsumer<kind> consumer_of(const Arguments& args, Shared<kind, kFewestTokens, 1>& shared) {
+__device__ __forceinline__ FewConsumer<kind> consumer_of(const Arguments& args, Shared<kind, kFewestTokens>& shared) {
     return {args, shared, {}, {}};
 }
-template <Weights kind, int tokens, int halves>
-__device__ __forceinline__ ScaledConsumer<kind, tokens, halves> consumer_of(const Arguments& args,
-                                                                            Shared<kind, tokens, halves>& shared) {
+template <Weights kind, int tokens>
+__device__ __forceinline__ ScaledConsumer<kind, tokens> consumer_of(const Arguments& args, Shared<kind, tokens>& shared) {
     return {args, shared, {}, {}};
 }
 
-template <Weights kind, int tokens, int halves>
-__device__ __forceinline__ void consume(const Arguments& args, Shared<kind, tokens, halves>& shared) {
+template <Weights kind, int tokens>
+__device__ __forceinline__ void consume(const Arguments& args, Shared<kind, tokens>& shared) {
     auto consumer = consumer_of(args, shared);
 #pragma unroll 1
     for (Ring<kSlots> slots;; slots.next()) {
@@ -77,11 +76,11 @@ __device__ __forceinline__ void consume(const Arguments& args, Shared<kind, toke
     }
 }
 
-template <Weights kind, int tokens, int halves>
-__global__ void __launch_bounds__(kThreads, ctas_of_sm(tokens, halves))
+template <Weights kind, int tokens>
+__global__ void __launch_bounds__(kThreads, ctas_of_sm(tokens))
     weights_sm90_kernel(const __grid_constant__ Arguments args) {
     extern __shared__ __align__(1024) uint8_t memory[];
-    auto& shared = *reinterpret_cast<Shared<kind, tokens, halves>*>(memory);
+    auto& shared = *reinterpret_cast<Shared<kind, tokens>*>(memory);
     const bool loads_scales = shared.kCopiesScales || args.swizzled;
     if (threadIdx.x == 0) {
         prefetch_map(args.codes);
@@ -94,34 +93,32 @@ __global__ void __launch_bounds__(kThreads, ctas_of_sm(tokens, halves))
     }
     __syncthreads();
     if (threadIdx.x < kWarpgroup) {
-        give_registers<kProducerRegisters<Shared<kind, tokens, halves>::kCtas>>();
+        give_registers<kProducerRegisters<Shared<kind, tokens>::kCtas>>();
         if (read_thread() / 32 == 0) load_codes(args, shared);
         if (read_thread() / 32 == 1) find_tiles(args, shared);
         if (loads_scales && read_thread() / 32 == 2) load_scales(args, shared);
         if (read_thread() / 32 == 3) load_tokens(args, shared);
     } else {
-        take_registers<kConsumerRegisters<Shared<kind, tokens, halves>::kCtas>>();
+        take_registers<kConsumerRegisters<Shared<kind, tokens>::kCtas>>();
         consume(args, shared);
     }
 }
 
 // ---- The implementation ----------------------------------------------------------------------------------------------
 
-constexpr auto kernel_for = []<class Kind, class Tokens, class Halves>(Kind, Tokens, Halves) {
-    using Block = Shared<Kind::value, Tokens::value, Halves::value>;
+constexpr auto kernel_for = []<class Kind, class Tokens>(Kind, Tokens) {
+    using Block = Shared<Kind::value, Tokens::value>;
     static_assert(sizeof(Block) <= Block::kMostBytes, "what a CTA may have");
-    static_assert(Block::kHalves > 1 || sizeof(Exchange<Block::kOutTokens>) <= sizeof(Block::stages),
+    static_assert(sizeof(Exchange<Block::kOutTokens>) <= sizeof(Block::stages),
                   "what is exchanged lies where the stages were");
-    return kernel(weights_sm90_kernel<Kind::value, Tokens::value, Halves::value>, kThreads, sizeof(Block));
+    return kernel(weights_sm90_kernel<Kind::value, Tokens::value>, kThreads, sizeof(Block));
 };
 
-// Lists the kernels by weights, by tokens of a tile, and by how many times 128 lines a tile has.
+// Lists the kernels by weights and by tokens of a tile.
 constexpr auto kernels =
-    join(kernels_of(kernel_for, Values<Weights::Fp8Blocks, Weights::Bits4, Weights::Nvfp4, Weights::Bits6, Weights::Bits8>{},
-                    Values<kLeastTokens, kSomeTokens, kMostTokens>{}, Values<1>{}),
+    join(kernels_of(kernel_for, Values<Weights::Fp8Blocks>{}, Values<kLeastTokens, kSomeTokens, kMostTokens>{}),
          kernels_of(kernel_for, Values<Weights::Bits4, Weights::Nvfp4, Weights::Bits6, Weights::Bits8>{},
-                    Values<kFewestTokens>{}, Values<1>{}),
-         kernels_of(kernel_for, Values<Weights::Bits4, Weights::Nvfp4>{}, Values<kMostTokens>{}, Values<2>{}));
+                    Values<kFewestTokens, kLeastTokens, kSomeTokens, kWideTokens>{}));
 
 // Returns the rows of A, those of F16 counted twice, of groups on average.
 int64_t rows_of(const GemmProblem& p) {
@@ -149,32 +146,32 @@ int32_t tokens_of(const GemmProblem& p) {
     const bool has_few = !has_fp8_blocks(p) && !has_rows_of_groups(p) &&
                          unmappable(map_of_tokens(as_bf16(p, Side::A, workspace), 1)).empty();
     const int32_t fewest = has_few ? kFewestTokens : kLeastTokens;
-    return weights::tokens_of(rows_of(p), p.grouping == Grouping::Rows, fewest);
+    const int32_t tokens = weights::tokens_of(rows_of(p), p.grouping == Grouping::Rows, fewest);
+    return tokens == kMostTokens && !has_fp8_blocks(p) ? kWideTokens : tokens;
 }
 
-// Returns the rows of A of a box: a tile's, or 8 of tiles of 16 tokens.
+// Returns the rows of A of a box.
 int32_t box_rows(const GemmProblem& p) {
-    return tokens_of(p) == kFewestTokens ? kFewRows : tokens_of(p) / parts_of_numbers(p.a);
+    return parts_of_numbers(p.a) == 1 ? rows_of_box(tokens_of(p)) : tokens_of(p) / parts_of_numbers(p.a);
 }
 
-// Returns the rows of A that a tile has.
-int32_t tile_rows(const GemmProblem& p) { return tokens_of(p) / parts_of_numbers(p.a); }
+// Returns the rows of A that a tile has, fewer than it has room for where those of a product make equal tiles.
+int32_t tile_rows(const GemmProblem& p) {
+    const int32_t rows = tokens_of(p) / parts_of_numbers(p.a);
+    return p.grouping == Grouping::Rows || tokens_of(p) < kWideTokens ? rows : rows_of_equal_tiles(p.m, rows);
+}
 
-// Tiles of FP4 weights and 128 tokens have 256 lines where each SM gets many: an H200, 64 rows of each group, 128 groups of
-// (5760,2880) 905, 883 us, but 32 groups 237, 249.
 Cut cut_of(const Context& context, const GemmProblem& p) {
     if (p.row_invariant) return {tokens_of(p), 1};  // sharing is another order of sums
-    const bool are_large = p.b.bits == 4 && tokens_of(p) == kMostTokens;
     const Room room = room_of(context, p, ctas_of_sm(tokens_of(p)));
-    if (are_large && tiles_of(p, tile_rows(p), 2 * kTileLines) >= 16 * room.multiprocessors) return {kMostTokens, 1, 2};
     return weights::cut_of(tiles_of(p, tile_rows(p)), ceil_div(p.k, int64_t(kBlockNumbers)), tokens_of(p), room);
 }
 
 Ctas ctas_of(const Context& context, const GemmProblem& p, const Cut& cut) {
     const int64_t numbers = step_bytes(kind_of(p), cut.tokens) * 8 / p.b.bits,
                   block = std::max<int64_t>(numbers, kBlockNumbers);
-    return weights::ctas_of(p, cut, tiles_of(p, tile_rows(p), cut.halves * kTileLines), ceil_div(p.k, block),
-                            room_of(context, p, ctas_of_sm(cut.tokens, cut.halves)).ctas);
+    return weights::ctas_of(p, cut, tiles_of(p, tile_rows(p)), ceil_div(p.k, block),
+                            room_of(context, p, ctas_of_sm(cut.tokens)).ctas);
 }
 
 // Returns whether a kernel of weights_ordered.cu multiplies. FP8's tiles of this file have the same sums where no CTAs share
@@ -252,7 +249,7 @@ Prepared prepare(const Context& context, const GemmProblem& p) {
 Arguments arguments_of(const GemmProblem& p, const GemmOperand& tokens, const Cut& cut) {
     const WeightRule weights = weight_rule(p.b);
     Arguments args{};
-    fill_arguments(args, p, tile_rows(p), cut.halves * kTileLines, cut.sharing);
+    fill_arguments(args, p, tile_rows(p), kTileLines, cut.sharing);
     args.tokens = tensor_map(driver(), map_of_tokens(tokens, box_rows(p)));
     args.codes = tensor_map(driver(), map_of_codes(p));
     args.rule = weights.rule;
@@ -275,7 +272,7 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     if (arranges(p)) arrange_tokens(context, tokens.numbers, tokens.of_tiles, p.b.bits, call.stream);
     Arguments args = arguments_of(p, tokens.of_tiles, cut);
     share_tiles(args, ctas, static_cast<uint8_t*>(call.workspace) + tokens.bytes);
-    launch(context, kernels, {kind_of(p), cut.tokens, cut.halves}, "weights_sm90", dim3(unsigned(ctas.count)), call.stream,
+    launch(context, kernels, {kind_of(p), cut.tokens}, "weights_sm90", dim3(unsigned(ctas.count)), call.stream,
            args, arranges(p) ? Start::WithPrevious : Start::AfterAll, uint32_t(cut.sharing));
 }
 

@@ -1,6 +1,6 @@
 // What a CTA of weights_sm90 has of its tiles in shared memory, and which steps of them it takes.
 //
-//     a tile     128 lines of weights and 16 to 128 tokens (rows of A), those of F16 in two parts
+//     a tile     128 lines of weights and 16 to 192 tokens (rows of A), those of F16 in two parts
 //     a block    128 numbers of the contraction, a step; of FP8 with scales of 128 two steps; of FP4 256 in tiles of few
 //     tokens a step     a stage of the ring: 64 to 128 bytes of each line, and the tokens' numbers for them in boxes of 64
 //
@@ -44,6 +44,12 @@ struct Schedule {
 
 constexpr int kBlockNumbers = 128, kBoxNumbers = 64;
 constexpr int kFewRows = 8;   // of a box of tiles of 16 tokens: most have no more rows of A
+
+// Returns the rows of A of a box, where these are in one part. Large tiles come in boxes, as many as have rows.
+MXQ_HD constexpr int rows_of_box(int tokens) {
+    return tokens == kFewestTokens ? kFewRows : tokens > kSomeTokens ? kSomeTokens : tokens;
+}
+
 constexpr int kBoxGap = 256;  // between even and odd boxes of 16 tokens, so that lanes that read both read from all banks
 constexpr int kTokenBytes = kBoxNumbers * 2, kLineBytes = 64;  // of a box, and of a step of FP8 with scales of 128
 
@@ -61,7 +67,7 @@ constexpr uint64_t kMostRepair = 0xFFFF;  // a bit for each line of a warp
 // scales. Totals that it takes out of range are made again.
 constexpr float kLift = 0x1p64f, kUnlift = 0x1p-64f;
 
-template <Weights kind, int tokens, int halves>
+template <Weights kind, int tokens>
 struct Stage {
     static constexpr int kLine = step_bytes(kind, tokens), kNumbers = kLine * 8 / weight_bits<kind>;
     static constexpr int kBoxes = kNumbers / kBoxNumbers, kBoxBytes = tokens * kTokenBytes;
@@ -71,7 +77,7 @@ struct Stage {
         return kGap == 0 ? box * kBoxBytes : box % 2 * (kBoxes / 2 * kBoxBytes + kGap) + box / 2 * kBoxBytes;
     }
     alignas(1024) uint8_t boxes[kBoxes * kBoxBytes + kGap];
-    alignas(1024) uint8_t codes[halves][kTileLines * kLine];
+    alignas(1024) uint8_t codes[kTileLines * kLine];
 };
 
 // The scales of 128 lines in a stage: those of 128 codes come with a block's first step, others in words of four.
@@ -86,24 +92,24 @@ struct Exchange {
     uint32_t repair[kMostSharing][kConsumerWarps];
 };
 
-template <Weights kind, int tokens, int halves>
+template <Weights kind, int tokens>
 struct Shared {
     static constexpr Weights kKind = kind;
-    using OneStage = Stage<kind, tokens, halves>;
-    static constexpr int kTokens = tokens, kHalves = halves, kLine = OneStage::kLine;
+    using OneStage = Stage<kind, tokens>;
+    static constexpr int kTokens = tokens, kLine = OneStage::kLine;
     static constexpr int kBlock = std::max(kBlockNumbers, OneStage::kNumbers), kSteps = kBlock / OneStage::kNumbers;
     static constexpr int kOutTokens = std::max(tokens, bf16::kOutTokens);  // of sums
     static constexpr bool kRepeats = false;  // the last scale of a line
     static constexpr bool kFolded = false;   // scales, into codes
     static constexpr bool kCopiesScales = tokens != kFewestTokens;  // a warp; else the consumers, but for swizzled ones
-    static constexpr int kCtas = ctas_of_sm(tokens, halves), kMostBytes = 227 * 1024 / kCtas - (kCtas - 1) * 1024;
+    static constexpr int kCtas = ctas_of_sm(tokens), kMostBytes = 227 * 1024 / kCtas - (kCtas - 1) * 1024;
     static constexpr int kRest = int(sizeof(bf16::OutOfWarps)) + 1024,
-                         kStageBytes = sizeof(OneStage) + halves * sizeof(StageScales<kind, kBlock>);
+                         kStageBytes = sizeof(OneStage) + sizeof(StageScales<kind, kBlock>);
     static constexpr int fitting = (kMostBytes - kRest) / kStageBytes;
     static constexpr int kStages = fitting < 8 ? fitting : 8;
     OneStage stages[kStages];
     alignas(128) bf16::OutOfWarps out;
-    StageScales<kind, kBlock> scales[kStages][halves];
+    StageScales<kind, kBlock> scales[kStages];
     Tile tiles[kSlots];
     Schedule schedule;
     Barrier full[kStages], free[kStages], tile_full[kSlots], tile_free[kSlots];

@@ -161,7 +161,6 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
                    weights.rule,
                    weights.missing,
                    scales,
-                   uint32_t(cut.tokens),
                    uint32_t(line_tiles(p)),
                    uint32_t(cut.sharing),
                    uint32_t(parts_of_numbers(p.a)),
@@ -170,7 +169,7 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     args.units.at[kSourceCodes] = uint32_t(p.a.units.codes);
     args.units.at[kSourceScales] = uint32_t(p.a.units.scales);
     args.units.at[kRowwiseCodes] = uint32_t(p.d.group_unit);
-    args.units.tile_rows_log2 = uint32_t(log2_of(args.tile_tokens));
+    args.units.set_tokens(uint32_t(cut.tokens));
     const int64_t element = find_format(p.d.format)->bits / 8;
     args.wide = p.d.row_stride * element % 16 == 0 && reinterpret_cast<uintptr_t>(p.d.data) % 16 == 0;
     const int64_t blocks = std::min(tiles * cut.sharing, blocks_at_most(context, p));
