@@ -35,7 +35,8 @@ struct FoldedConsumer {
     static constexpr int tokens = Block::kTokens, kTurnProducts = 2;
     static constexpr TokenScales kTokenScales = Block::kTokenScales;
     static constexpr int kSums = Block::kOutTokens / 2;
-    static constexpr int kUnrolledColumns = 96;  // at most: with more, ptxas moves totals about between boxes
+    // The columns with which boxes are unrolled, at most: with more, ptxas moves totals from box to box and spills.
+    static constexpr int kUnrolledColumns = kTokenScales == TokenScales::Of128 ? 128 : 96;
     using Operands = uint32_t[kTurnProducts][4];
     // What a thread has of 128 codes of its two lines: 32 of each, scales of each, and rows of the table.
     struct CodesOfThread {
@@ -122,7 +123,7 @@ struct FoldedConsumer {
     // Adds the sums of a box, under the scales of tokens, to the totals. Some of these are loaded before the sums are there.
     template <int columns>
     __device__ __forceinline__ void promote(float (&part)[columns / 2], const float* of_tokens) {
-        constexpr int early = 4;
+        constexpr int early = columns < 64 ? columns / 8 : 8;
         float2 first[early];
         if constexpr (kTokenScales == TokenScales::Of128)
 #pragma unroll
@@ -189,9 +190,8 @@ struct FoldedConsumer {
             for (int box = 0; box < Block::kBoxes; box++) {
                 const uint8_t* const numbers = shared.stages[stage].boxes[box];
                 const bool ends = box + 1 == Block::kBoxes, more = left > 1;  // the last box is loaded again
-                const bool is_there = !ends || !more || is_complete(shared.full[next], parity);
+                if (ends && more) wait(shared.full[next], parity);
                 multiply_turn<columns>(part, numbers, 0, operands[0]);
-                if (!is_there) wait(shared.full[next], parity);
                 CodesOfThread then;
                 load_codes(ends && more ? next : stage, ends ? (more ? 0 : box) : box + 1, place, then);
                 decode(own, 1, operands[1]);
