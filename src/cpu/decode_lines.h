@@ -65,7 +65,10 @@ MXQ_HD void load_sixteenths(const QuantizedPart& part, int64_t matrix, int64_t l
     if (part.layout.block == kSixteen) return load_factors(part, matrix, line, begin, end + 1 - begin, to);
     float factors[kLineSixteens + 1];
     load_factors(part, matrix, line, begin, end + 1 - begin, factors);
-    for (int64_t i = 0; i * kSixteen < count; i++) to[i] = factors[((first + i * kSixteen) >> shift) - begin];
+    if (part.layout.block == 2 * kSixteen && first % (2 * kSixteen) == 0)
+        for (int64_t i = 0; i <= end - begin; i++) to[2 * i] = to[2 * i + 1] = factors[i];
+    else
+        for (int64_t i = 0; i * kSixteen < count; i++) to[i] = factors[((first + i * kSixteen) >> shift) - begin];
 }
 
 // Returns the values of the first sixteen of `count` stored codes, which share a factor.

@@ -35,10 +35,15 @@ int64_t pass_depth(int64_t row_count, bool is_packed) {
 
 }  // namespace
 
-bool FewRows::takes(const OperandLines& a, const OperandLines& b, int64_t k) {
+// Blocks multiply MX scales to codes once, which pays for dot products of fewer rows. GFLOP/s of a thread, 64 rows, MXFP4 and
+// MXFP8, Zen 4, 2026-11-30: 172 and 159, here 153 and 115; NVFP4 145, here 152.
+bool FewRows::takes(const OperandLines& a, const OperandLines& b, int64_t k, const FewRowsKernels& kernels) {
     constexpr int64_t is_short = 16;  // for roundings by factors: see gemm_kernels.cpp
-    const bool has_exact_factors = b.part.scale_type == ScaleType::None || b.part.scale_type == ScaleType::E8M0;
-    return a.count <= kFewRows && !a.part.across && !b.part.across && (has_exact_factors || k > is_short);
+    const bool is_mx = b.part.scale_type == ScaleType::E8M0;
+    const bool has_exact_factors = is_mx || b.part.scale_type == ScaleType::None;
+    const bool has_dots = is_mx && kernels.packs_dots && significant_bits(a.part) <= kBf16Bits;
+    return a.count <= (has_dots ? kFewRows / 2 : kFewRows) && !a.part.across && !b.part.across &&
+           (has_exact_factors || k > is_short);
 }
 
 // Rows that take several passes are prepared anew for each task, so a task has as many rows of B as there is room for, whose

@@ -34,7 +34,7 @@ public:
         : kernels_(kernels), prepared_(std::make_unique<Prepared[]>(size_t(workers))) {}
 
     // Returns whether these operands are multiplied here: A has few rows, and sums of codes may be multiplied by factors.
-    static bool takes(const OperandLines& a, const OperandLines& b, int64_t k);
+    static bool takes(const OperandLines& a, const OperandLines& b, int64_t k, const FewRowsKernels& kernels);
 
     // Returns how many rows of B a task with so many rows takes at most.
     static int64_t most_columns(int64_t rows);

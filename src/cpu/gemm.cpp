@@ -27,7 +27,7 @@
 namespace mxq::cpu {
 namespace {
 
-constexpr int64_t kBlockRows = 132, kBlockSums = kBlockRows * 28 * kPanelColumns;
+constexpr int64_t kBlockRows = 264, kBlockSums = kBlockRows * 28 * kPanelColumns;
 constexpr int64_t kBlockDepth = 4096;         // codes of a pass: a panel of B stays in L2
 constexpr int64_t kTilesPerThread = 4;        // for an even end
 constexpr int64_t kThreadProducts = 1 << 20;  // multiply-adds that are worth waking a thread
@@ -76,7 +76,7 @@ bool changes_d(const GemmProblem& problem, const Product& p) {
 std::vector<Product> products_of(const GemmProblem& problem, const std::vector<Group>& groups, const FewRowsKernels* kernels) {
     std::vector<Product> products;
     const auto add = [&](Product p) {
-        p.has_few_rows = kernels && FewRows::takes(p.a, p.b, p.k);
+        p.has_few_rows = kernels && FewRows::takes(p.a, p.b, p.k, *kernels);
         if (changes_d(problem, p)) products.push_back(p);
     };
     if (problem.grouping == Grouping::None) {

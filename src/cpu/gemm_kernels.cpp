@@ -29,8 +29,8 @@ namespace {
 // How far apart rows are that are decoded together, so that equal columns of them are not in the same sets of L1.
 constexpr int64_t kPitch = kGemmDepth + kLanes;
 
-// The most codes of a group of A that stay in L1, in units of fp32.
-constexpr int64_t kChunkUnits = 4;
+// The most codes of a group of A that stay in L1, in units of fp32. Lanes in L1 ask for long ones.
+constexpr int64_t kChunkUnits = kTileRows == 6 ? 4 : 2;
 
 // Values of B that are multiples of 2^kLastFolded and below 2^kBeyondFolded. Sums of their products with rows in range are
 // zero or normal numbers, which flushing subnormals does not change, and sums of a section do not overflow.
@@ -95,6 +95,8 @@ public:
           of_a_(block.a->part),
           of_b_(block.b->part, 1.0f),
           decode_units_(decode_units_of(block.b->part, kind_.method.packed)),
+          arrange_a_(arrange_units_of(block.a->part, kind_.order, kind_.method.packed)),
+          arrange_b_(arrange_units_of(block.b->part, kind_.order, kind_.method.packed)),
           of_lanes_(kind_.order),
           whole_tile_(tile_of(kind_.method, kTileRows)),
           last_tile_(tile_of(kind_.method, block.row_count % kTileRows ? block.row_count % kTileRows : kTileRows)),
@@ -168,13 +170,26 @@ private:
         const OperandLines& a = *block_.a;
         const int32_t* const index = block_.rows + row;
         for_each_part(of_a_, a, index, count, kGemmDepth, block_.extreme, [&](int64_t i, int64_t at, int64_t depth) {
-            float* const values = decoded_ + i * kPitch;
-            if (!a.part.across && of_a_.read(a.first + index[i], at_ + at, depth, values)) block_.extreme[index[i]] = 1;
-            if (has_nonzero(values, depth)) block_.nonzero[index[i]] = 1;
             const int64_t tile = (row + i) / kTileRows, in_tile = least(kTileRows, block_.row_count - tile * kTileRows);
             const int64_t first = tile * kTileRows * units_ + at / kUnit * in_tile + (row + i) % kTileRows;
-            store_units(kind_.order, kind_.method.packed, values, depth, rows_ + first * kind_.unit_floats, in_tile * kind_.unit_floats);
+            store_line(index[i], at_ + at, depth, decoded_ + i * kPitch, rows_ + first * kind_.unit_floats,
+                       in_tile * kind_.unit_floats);
         });
+    }
+
+    // Stores a part of a row of A, by way of `values`, which has it where the row is not K-major.
+    void store_line(int32_t i, int64_t k, int64_t depth, float* values, float* to, int64_t stride) const {
+        const OperandLines& a = *block_.a;
+        const int64_t line = a.first + i, units = arrange_a_ && depth % kUnit == 0 ? depth / kUnit : 0;
+        Found found{};
+        if (units > 0) {
+            found = arrange_a_(line_of(a.part, 0, line, k), units, {lowest_of(a.part), 64}, of_lanes_, to, stride);
+        } else {
+            found.leaving = !a.part.across && of_a_.read(line, k, depth, values), found.nonzero = has_nonzero(values, depth);
+            store_units(kind_.order, kind_.method.packed, values, depth, to, stride);
+        }
+        if (found.leaving) block_.extreme[i] = 1;
+        if (found.nonzero) block_.nonzero[i] = 1;
     }
 
     // Loads the factors of a part of a K-major row of B. Returns whether they are safe, if that is asked.
@@ -183,8 +198,7 @@ private:
         return !kind_.checks_factors || are_safe(factors, ceil_div(depth, kSixteen), kind_.safe);
     }
 
-    // Tells whether codes go from their rows to the panel.
-    bool decodes_units() const { return decode_units_ && !kind_.checks_values; }
+    bool has_units() const { return decode_units_ || arrange_b_; }
 
     // Stores a part of a row of B in the panel: whole units of codes as they are decoded, others by way of `values`, which
     // has them where the row is not K-major. Returns whether it may be multiplied so.
@@ -192,11 +206,14 @@ private:
                       int64_t stride) const {
         const GemmOperand& part = block_.b->part;
         const bool is_plain = part.scale_type == ScaleType::None;
-        const bool is_right = part.across || is_plain || load_factors_of(line, k, depth, factors);
+        bool is_right = part.across || is_plain || load_factors_of(line, k, depth, factors);
         const bool has_factors = !is_plain && !kind_.unscaled;
-        const int64_t units = decodes_units() ? depth / kUnit : 0, begin = units * kUnit, rest = depth - begin;
-        if (units > 0)
-            decode_units_(line_of(part, 0, line, k), units, has_factors ? factors : nullptr, of_lanes_, to, stride);
+        const int64_t units = has_units() ? depth / kUnit : 0, begin = units * kUnit, rest = depth - begin;
+        const uint8_t* const codes = part.across ? nullptr : line_of(part, 0, line, k);
+        Found found{};
+        if (arrange_b_) found = arrange_b_(codes, units, {kLastFolded + 7, kBeyondFolded}, of_lanes_, to, stride);
+        if (decode_units_) decode_units_(codes, units, has_factors ? factors : nullptr, of_lanes_, to, stride);
+        is_right &= !kind_.checks_values || !found.leaving;
         if (rest == 0) return is_right;
         if (!part.across && is_plain) of_b_.load_numbers(line_of(part, 0, line, k + begin), rest, values);
         if (!part.across && !is_plain) {
@@ -205,9 +222,9 @@ private:
             of_b_.decode(line_of(part, 0, line, k + begin), rest, has_factors ? factors + begin / kSixteen : ones, 1.0f,
                          values);
         }
-        const bool leaves = kind_.checks_values && leaves_range(values, rest, kLastFolded + 7, kBeyondFolded);
+        is_right &= !kind_.checks_values || !leaves_range(values, rest, kLastFolded + 7, kBeyondFolded);
         store_units(kind_.order, kind_.method.packed, values, rest, to + units * stride, stride);
-        return is_right && !leaves;
+        return is_right;
     }
 
     // Prefetches the scales of K-major rows of B.
@@ -230,7 +247,7 @@ private:
         uint8_t unused[kMostRowsOfBlock];
         if (count % kTileColumns)
             memset(panel_ + count / kTileColumns * tile_floats, 0, size_t(tile_floats) * sizeof(float));
-        const int64_t part = decodes_units() ? kLineCodes : kGemmDepth;
+        const int64_t part = has_units() ? kLineCodes : kGemmDepth;
         for_each_part(of_b_, b, index, count, part, unused, [&](int64_t i, int64_t at, int64_t depth) {
             const int64_t first = (i / kTileColumns * units_ + at / kUnit) * kTileColumns, in_tile = i % kTileColumns;
             float factors[kLineSixteens + kLanes] = {};
@@ -272,37 +289,41 @@ private:
                 for (int64_t row = first_row; row < end; row += kTileRows) {
                     const int64_t rows = rows_of_tile(row);
                     float* const to = lanes + ((row - first_row) * kPanelColumns + tile * rows * kTileColumns) * kLanes;
-                    if (at_ + begin == 0) memset(to, 0, size_t(rows * kTileColumns * kLanes) * sizeof(float));
                     const float* const of_a = rows_ + (row * units_ + begin * rows) * unit;
-                    (rows == kTileRows ? whole_tile_ : last_tile_)(of_a, panel_ + first * unit,
-                                                                   factors_ + first * of_section, units, to);
+                    (rows == kTileRows ? whole_tile_ : last_tile_)(of_a, panel_ + first * unit, factors_ + first * of_section,
+                                                                   units, at_ + begin == 0, to);
                 }
             }
         }
     }
 
+    // Stores the sums of a tile's rows of A. Lanes that follow those of its last tile are summed in vain.
     void finish(int64_t row, int64_t column, int64_t count, const float* lanes) {
         const int64_t rows = rows_of_tile(row);
         const int32_t* const index = block_.columns + column;
         const bool is_whole = index[count - 1] - index[0] == count - 1;
-        for (int64_t begin = 0; begin < count; begin += kTileColumns)
-            for (int64_t r = 0; r < rows; r++, lanes += kTileColumns * kLanes) {
-                float* const to = block_.sums + block_.rows[row + r] * block_.stride;
-                float sums[kTileColumns];
-                sum_lanes(lanes, sums);
-                for (int64_t i = 0; i < kTileColumns; i++) sums[i] = multiply_rn(sums[i], line_factor_[begin + i]);
-                if (is_whole && begin + kTileColumns <= count)
-                    memcpy(to + index[begin], sums, sizeof sums);
-                else
-                    for (int64_t i = begin; i < least(begin + kTileColumns, count); i++) to[index[i]] = sums[i - begin];
-            }
+        alignas(64) float all[kTileRows][kPanelColumns];
+        for (int64_t begin = 0; begin < count; begin += kTileColumns, lanes += rows * kTileColumns * kLanes) {
+            alignas(16) float sums[kTileRows][kTileColumns];
+            for (int64_t i = 0; i < rows * kTileColumns; i += 4) sum_lanes(lanes + i * kLanes, &sums[0][0] + i);
+            for (int64_t r = 0; r < rows; r++) memcpy(&all[r][begin], sums[r], sizeof sums[r]);
+        }
+        for (int64_t r = 0; r < rows; r++) {
+            float* const to = block_.sums + block_.rows[row + r] * block_.stride;
+            for (int64_t i = 0; i < count; i++) all[r][i] = multiply_rn(all[r][i], line_factor_[i]);
+            if (is_whole)
+                memcpy(to + index[0], all[r], size_t(count) * sizeof(float));
+            else
+                for (int64_t i = 0; i < count; i++) to[index[i]] = all[r][i];
+        }
     }
 
     const GemmBlock& block_;
     const Kind kind_;
     const OperandReader of_a_, of_b_;
     const DecodeUnits decode_units_;
-    const FactorOfLanes of_lanes_;
+    const ArrangeUnits arrange_a_, arrange_b_;
+    const Arrangement of_lanes_;
     const MultiplyTile whole_tile_, last_tile_;
     const int64_t groups_, pass_;  // codes of a pass
     float *const rows_, *const panel_, *const factors_, *const decoded_, *const lanes_;

@@ -27,7 +27,7 @@ constexpr int64_t kTileRows = kHasDots ? 4 : 6, kTileColumns = kHasDots ? 3 : 4;
 constexpr int64_t kTileRows = 4, kTileColumns = 3;
 #endif
 constexpr bool kHoldsLanes = kHasDots;
-static_assert(kGroupRows % kTileRows == 0 && kPanelColumns % kTileColumns == 0);
+static_assert(kGroupRows % kTileRows == 0 && kPanelColumns % kTileColumns == 0 && kTileRows * kTileColumns % 4 == 0);
 
 // How the products of a tile are made.
 struct Method {
@@ -91,28 +91,32 @@ MXQ_HD void for_sums(const Use& use) {
         for (int c = 0; c < kTileColumns; c++) use(r, c, (r * kTileColumns + c) * kLanes);
 }
 
-// Multiplies units of rows of A with those of kTileColumns rows of B, and adds to `lanes`: those of a row of A are
-// neighbours.
+// Multiplies units of rows of A with those of kTileColumns rows of B, and adds to `lanes`, or sets them: those of a row of A
+// are neighbours.
 template <Method method, int rows>
-void multiply_tile(const float* a, const float* b, const float* factors, int64_t units, float* lanes) {
+void multiply_tile(const float* a, const float* b, const float* factors, int64_t units, bool sets, float* lanes) {
     constexpr int unit = kVectorsOfUnit<method> * int(kLanes), sections = method.sections;
     constexpr bool holds = sections == 0 || kHoldsLanes;
     for (int64_t part = 0; part < kParts; part++, a += kWidth, b += kWidth, factors += kWidth, lanes += kWidth) {
         Lanes sums[rows][kTileColumns];
-        if constexpr (holds)
-            for_sums<rows>([&](int r, int c, int64_t at) __attribute__((always_inline)) {
-                sums[r][c] = load_lanes(lanes + at);
-            });
-        const float *of_a = a, *of_b = b, *of_section = factors;
+        for_sums<rows>([&](int r, int c, int64_t at) __attribute__((always_inline)) {
+            if constexpr (holds) sums[r][c] = sets ? no_lanes() : load_lanes(lanes + at);
+            if (!holds && sets) store_lanes(no_lanes(), lanes + at);
+        });
+        const float* of_section = factors;
         float* stored = lanes;
-        for (int64_t u = 0; u < units; u++, of_a += rows * unit, of_b += kTileColumns * unit) {
-            if constexpr (sections == 0) multiply_section<method>(of_a, of_b, sums);
-#pragma GCC unroll(kHoldsLanes ? 1 : 2)
-            for (int s = 0; s < sections; s++, of_section += kTileColumns * kLanes) {
+        for (int64_t u = 0; sections == 0 && u < units; u++)
+            multiply_section<method>(a + u * rows * unit, b + u * kTileColumns * unit, sums);
+        // Of two sections at once GCC would keep lanes that are held on the stack.
+        constexpr int at_once = holds ? 1 : sections, of_unit = sections > 0 ? sections : 1;
+        for (int64_t step = 0; step < units * sections / at_once; step++)
+#pragma GCC unroll 2
+            for (int i = 0; i < at_once; i++, of_section += kTileColumns * kLanes) {
+                const int64_t u = step * at_once / of_unit, in_unit = (step * at_once % of_unit + i) * unit / of_unit;
                 Lanes runs[rows][kTileColumns];
                 for_sums<rows>([&](int r, int c, int64_t) __attribute__((always_inline)) { runs[r][c] = no_lanes(); });
                 if constexpr (!holds) reload(stored);
-                multiply_section<method>(of_a + s * unit / sections, of_b + s * unit / sections, runs);
+                multiply_section<method>(a + u * rows * unit + in_unit, b + u * kTileColumns * unit + in_unit, runs);
                 for_sums<rows>([&](int r, int c, int64_t at) __attribute__((always_inline)) {
                     const float* const factor = of_section + c * kLanes;
                     if constexpr (holds)
@@ -121,7 +125,6 @@ void multiply_tile(const float* a, const float* b, const float* factors, int64_t
                         store_lanes(add_section<method>(runs[r][c], factor, load_lanes(stored + at)), stored + at);
                 });
             }
-        }
         if constexpr (holds)
             for_sums<rows>([&](int r, int c, int64_t at) __attribute__((always_inline)) {
                 store_lanes(sums[r][c], lanes + at);
@@ -129,27 +132,24 @@ void multiply_tile(const float* a, const float* b, const float* factors, int64_t
     }
 }
 
-// Sets the sums of all lanes of each row of B, as sum_of_lanes() adds them.
-MXQ_HD void sum_lanes(const float* lanes, float (&sums)[kTileColumns]) {
+// Sets the sums of the lanes of four neighbours, each as sum_of_lanes() adds them.
+MXQ_HD void sum_lanes(const float* lanes, float* sums) {
 #if defined(__AVX512F__)
-    const auto row = [&](int c) { return c < kTileColumns ? load_lanes(lanes + c * kLanes).all : _mm512_setzero_ps(); };
     __m512 two[2];
     for (int i = 0; i < 2; i++) {
-        const __m512 a = row(2 * i), b = row(2 * i + 1);
+        const __m512 a = load_lanes(lanes + 2 * i * kLanes).all, b = load_lanes(lanes + (2 * i + 1) * kLanes).all;
         two[i] = _mm512_add_ps(_mm512_maskz_shuffle_f32x4(kAll, a, b, 0x44), _mm512_maskz_shuffle_f32x4(kAll, a, b, 0xEE));
     }
     __m512 four = _mm512_add_ps(_mm512_maskz_shuffle_f32x4(kAll, two[0], two[1], 0x88),
                                 _mm512_maskz_shuffle_f32x4(kAll, two[0], two[1], 0xDD));
     four = _mm512_add_ps(four, _mm512_maskz_permute_ps(kAll, four, 0x4E));
     four = _mm512_add_ps(four, _mm512_maskz_permute_ps(kAll, four, 0xB1));
-    float all[4];
-    store_four(__builtin_shufflevector(four, four, 0, 4, 8, 12), all);
-    for (int c = 0; c < kTileColumns; c++) sums[c] = all[c];
+    store_four(__builtin_shufflevector(four, four, 0, 4, 8, 12), sums);
 #else
-    for (int64_t c = 0; c < kTileColumns; c++, lanes += kLanes) {
+    for (int64_t i = 0; i < 4; i++, lanes += kLanes) {
         Lanes parts[kParts];
         for (int64_t part = 0; part < kParts; part++) parts[part] = load_lanes(lanes + part * kWidth);
-        sums[c] = sum_of_lanes(parts);
+        sums[i] = sum_of_lanes(parts);
     }
 #endif
 }
