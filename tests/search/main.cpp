@@ -295,17 +295,18 @@ Call draw_for_implementation(const Options& options, int64_t number, int64_t i) 
 // Returns kinds of calls that the implementation takes: those of the first calls that are drawn under the seed.
 const std::set<Kind>& kinds_taken(const Options& options, std::vector<Runner>& runners) {
     constexpr int64_t draws = 40'000, enough = 32;  // draws, and calls that it takes
-    static std::set<Kind> kinds;
-    static std::once_flag once;
-    std::call_once(once, [&] {
-        int64_t taken = 0;
-        for (int64_t i = 0; i < draws && taken < enough; ++i) {
-            const Call call = draw_for_implementation(options, 0, i);
-            if (!search::may_take(call, runners)) continue;
-            kinds.insert(kind_of(call));
-            ++taken;
-        }
-    });
+    static std::mutex mutex;
+    static std::map<std::string, std::set<Kind>> known;  // by implementation
+    const std::lock_guard lock(mutex);
+    const auto [found, is_new] = known.try_emplace(options.implementation);
+    std::set<Kind>& kinds = found->second;
+    int64_t taken = 0;
+    for (int64_t i = 0; is_new && i < draws && taken < enough; ++i) {
+        const Call call = draw_for_implementation(options, 0, i);
+        if (!search::may_take(call, runners)) continue;
+        kinds.insert(kind_of(call));
+        ++taken;
+    }
     return kinds;
 }
 
