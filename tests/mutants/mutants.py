@@ -18,9 +18,12 @@ import argparse
 import collections
 import concurrent.futures
 import contextlib
+import heapq
+import itertools
 import json
 import os
 import pathlib
+import random
 import re
 import select
 import shutil
@@ -244,13 +247,14 @@ def build(place, device, mutants, jobs):
 # ---- Running -------------------------------------------------------------------------------------------------------------
 #
 # What runs is an item: a test case, or a call of the search. First all run without a mutant, and record which mutants they reach.
-# Then each mutant runs what reaches it, in increasing order of time, the search before the cases.
+# Then each mutant runs what reaches it, the fast ones first, and calls as long as cases.
 
 SEARCH = "search/mxq_search"
 RECORD = -1  # in place of a mutant's number
 LONGEST = 900  # seconds that an item may take without a mutant
 DRAWS = 300  # calls of each verb, and a quarter of them of each implementation
 RUNS = ["search", "cases"]
+STEPS = ["reached", "alone"]  # what a mutant gets through: what reaches it, and cases in processes of their own
 
 
 class Ended(Exception):
@@ -297,6 +301,14 @@ class Worker:
 
 
 Item = collections.namedtuple("Item", "program name seconds reached")
+
+
+def in_turn(calls, cases):
+    """Returns all, so that at any time the calls have taken about as long as the cases."""
+    def timed(items):
+        return zip(itertools.accumulate(item.seconds for item in items), items)
+
+    return [item for seconds, item in heapq.merge(timed(calls), timed(cases), key=lambda pair: pair[0])]
 
 
 class Runner:
@@ -436,7 +448,7 @@ class Pass:
             self.runner.end_all()
 
     def items(self, what):
-        """Returns all calls of the search, or all cases, the fastest first, or None if the time ends before they ran."""
+        """Returns all calls of the search, or all cases, fast ones first, or None if the time ends before they ran."""
         file = self.folder / f"{what}.json"
         if not file.is_file():
             begin = time.monotonic()
@@ -447,10 +459,11 @@ class Pass:
             for failure in [failure for items, failures in results for failure in failures]:
                 print(f"without a mutant  {failure[:300]}", flush=True)
             items = {(item.program, item.name): item for items, failures in results for item in items}  # once each
-            items = sorted(items.values(), key=lambda item: item.seconds)
-            file.write_text(json.dumps(items))
+            file.write_text(json.dumps(list(items.values())))
             print(f"{what}: {len(items)} items in {time.monotonic() - begin:.0f} s", flush=True)
-        return [Item(*fields) for fields in json.loads(file.read_text())]
+        chance = random.Random(1)  # calls differ more in this order than in that of their seconds
+        items = [Item(program, name, seconds, set(reached)) for program, name, seconds, reached in json.loads(file.read_text())]
+        return sorted(items, key=lambda item: item.seconds * (chance.random() if what == "search" else 1))
 
     def run(self, mutant, step, items):
         """Runs what reaches a mutant until it fails, or has taken as long as a mutant may."""
@@ -469,18 +482,16 @@ class Pass:
 
     def run_all(self):
         """Runs all mutants. Returns how many have which outcome."""
-        for step, what in [("search", "search"), ("cases", "cases"), ("alone", "cases")]:
-            if (items := self.items(what)) is None:
-                break
-            reaching = {mutant.number: [] for mutant in self.mutants}
-            for item in items:
-                for number in set(item.reached) & reaching.keys():
-                    reaching[number].append(item)
+        calls, cases = self.items("search"), self.items("cases")
+        for step in STEPS if calls is not None and cases is not None else []:
             left = [m for m in self.mutants if m.name not in self.outcomes and step not in self.passed[m.name]]
-            self.on_all_cores(lambda mutant: self.run(mutant, step, reaching[mutant.number]), left)
+            reaching = [[[item for item in items if m.number in item.reached] for items in (calls, cases)] for m in left]
+            orders = [in_turn(*both) if step == "reached" else both[1] for both in reaching]
+            self.on_all_cores(lambda pair: self.run(pair[0], step, pair[1]),
+                              sorted(zip(left, orders), key=lambda pair: sum(item.seconds for item in pair[1])))
         for mutant in self.mutants:
             passed = self.passed[mutant.name]
-            if mutant.name in self.outcomes or len(passed) < 3:
+            if mutant.name in self.outcomes or len(passed) < len(STEPS):
                 continue
             if all(count.endswith(" of 0") for count in passed.values()):
                 self.tell("not reached", mutant, mutant.meaning)

@@ -3,8 +3,8 @@
 #   [--patience P] [--budget S] [--share FOLDER] [--list | --check | --build | --run]
 # Shows that the tests can see: builds the library once with over 400 mutants in it, a constant, comparison, offset, rounding,
 # mask, check or message that is wrong. First it runs calls of the search and all test cases without a mutant, and records which
-# mutants each reaches. Then it runs under each mutant what reaches it until something fails: calls, then cases, the fastest first,
-# then cases each in a process of its own. A line says what caught a mutant; the last one counts those that were caught, are
+# mutants each reaches. Then it runs under each mutant what reaches it until something fails, fast ones first, and at last each case
+# in a process of its own. A line says what caught a mutant; the last one counts those that were caught, are
 # equivalent to the library, SURVIVED, are not reached by any test, or are left, since the time had ended.
 #   --device cuda     the mutants of the CUDA backend, which need a GPU; default: those of the CPU
 #   --only NAME       one mutant; may be repeated
