@@ -7,7 +7,12 @@
 
 namespace mutants {
 
-inline bool are_served() { return std::getenv("MXQ_MUTANTS_SERVED") != nullptr; }
+// Says so once: what a test case starts is a program as any other.
+inline bool are_served() {
+    const bool are = std::getenv("MXQ_MUTANTS_SERVED") != nullptr;
+    unsetenv("MXQ_MUTANTS_SERVED");
+    return are;
+}
 
 // Calls run(item) for each line, which returns why it fails, or an empty string, and may find a better name for the item. Answers
 // with a line of the seconds, the mutants that were reached if that is recorded, the item, and why it fails, with tabs between.
