@@ -355,7 +355,7 @@ class Runner:
             for verb in re.findall(r'"(\w+)"', VERBS.search((HERE.parent / "search/draw.cpp").read_text())[1]):
                 yield from ((SEARCH, [f"--verb\t{verb}\t--only\t{i}" for i in range(part, DRAWS, 8)]) for part in range(8))
             return
-        for program in ["mxq_tests", "mxq_unit_tests", "mxq_graph_test" if self.device == "cuda" else "mxq_fault_test"]:
+        for program in ["mxq_graph_test" if self.device == "cuda" else "mxq_fault_test", "mxq_tests", "mxq_unit_tests"]:
             cases = "~[.]~[cpu]" if self.device == "cuda" else "~[.]~[cuda]"
             environment = self.environment(0)
             del environment["MXQ_MUTANTS_SERVED"]
@@ -411,7 +411,8 @@ class Pass:
 
     def __init__(self, runner, mutants, options):
         self.runner, self.mutants, self.jobs = runner, mutants, options.jobs
-        self.end, self.budget = time.monotonic() + options.seconds, options.budget
+        self.end, self.budget, self.cover = time.monotonic() + options.seconds, options.budget, options.cover
+        self.is_complete = True  # what is reached is known
         self.folder = options.share or runner.out
         self.folder.mkdir(parents=True, exist_ok=True)
         self.results = self.folder / "results.txt" if options.share else None
@@ -448,21 +449,27 @@ class Pass:
             self.runner.end_all()
 
     def items(self, what):
-        """Returns all calls of the search, or all cases, fast ones first, or None if the time ends before they ran."""
+        """Returns the calls of the search, or the cases, fast ones first. Those that have not run for it before run now."""
         file = self.folder / f"{what}.json"
-        if not file.is_file():
+        kept = json.loads(file.read_text()) if file.is_file() else {"groups": [], "items": []}
+        groups = [group for group in self.runner.groups(what) if list(group) not in kept["groups"]]
+        if groups:
             begin = time.monotonic()
-            results = self.on_all_cores(lambda group: self.runner.record(*group) if time.monotonic() < self.end else None,
-                                        self.runner.groups(what))
-            if None in results:
-                return None
-            for failure in [failure for items, failures in results for failure in failures]:
-                print(f"without a mutant  {failure[:300]}", flush=True)
-            items = {(item.program, item.name): item for items, failures in results for item in items}  # once each
-            file.write_text(json.dumps(list(items.values())))
-            print(f"{what}: {len(items)} items in {time.monotonic() - begin:.0f} s", flush=True)
+            end = min(self.end, begin + self.cover)
+            results = self.on_all_cores(lambda group: self.runner.record(*group) if time.monotonic() < end else None, groups)
+            for group, result in zip(groups, results):
+                if not result:
+                    continue
+                kept["groups"].append(group)
+                kept["items"] += result[0]
+                for failure in result[1]:
+                    print(f"without a mutant  {failure[:300]}", flush=True)
+            file.write_text(json.dumps(kept))
+            left = results.count(None)
+            self.is_complete = self.is_complete and left == 0
+            print(f"{what}: {len(kept['items'])} in {time.monotonic() - begin:.0f} s, {left} of {len(groups)} groups left", flush=True)
         chance = random.Random(1)  # calls differ more in this order than in that of their seconds
-        items = [Item(program, name, seconds, set(reached)) for program, name, seconds, reached in json.loads(file.read_text())]
+        items = [Item(program, name, seconds, set(reached)) for program, name, seconds, reached in kept["items"]]
         return sorted(items, key=lambda item: item.seconds * (chance.random() if what == "search" else 1))
 
     def run(self, mutant, step, items):
@@ -478,12 +485,13 @@ class Pass:
                 name = item.name.replace("\t", " ")
                 return self.tell("caught", mutant, f"{item.program}: {name}: {failure}"[:300])
             count += 1
-        self.tell("passed", mutant, f"{step}: {count} of {len(items)}")
+        if self.is_complete:
+            self.tell("passed", mutant, f"{step}: {count} of {len(items)}")
 
     def run_all(self):
         """Runs all mutants. Returns how many have which outcome."""
         calls, cases = self.items("search"), self.items("cases")
-        for step in STEPS if calls is not None and cases is not None else []:
+        for step in STEPS:
             left = [m for m in self.mutants if m.name not in self.outcomes and step not in self.passed[m.name]]
             reaching = [[[item for item in items if m.number in item.reached] for items in (calls, cases)] for m in left]
             orders = [in_turn(*both) if step == "reached" else both[1] for both in reaching]
@@ -513,6 +521,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--patience", type=float, default=10)
     parser.add_argument("--budget", type=float, default=60)
+    parser.add_argument("--cover", type=float, default=float("inf"))
     parser.add_argument("--share", metavar="FOLDER", type=pathlib.Path)
     parser.add_argument("--leave-out", metavar="FILE", action="append", default=[])
     options = parser.parse_args()
