@@ -363,12 +363,12 @@ class Runner:
                                     stdout=subprocess.PIPE).stdout
             yield from ((program, [name]) for name in listed.splitlines()[:-1])  # the last line counts them
 
-    def record(self, program, names):
+    def record(self, program, names, limit):
         """Runs items without a mutant. Returns those that pass, with what they reach, and what the others say."""
         items, failures = [], []
         for name in names:
             try:
-                seconds, reached, name, failure = self.worker(program, RECORD).ask(RECORD, name, LONGEST)
+                seconds, reached, name, failure = self.worker(program, RECORD).ask(RECORD, name, limit)
             except Ended as error:
                 failure = str(error)
                 self.end(program)
@@ -391,7 +391,7 @@ class Runner:
                 return failure
         except Ended:
             pass
-        # The process is of no more use. What spoilt it may have been a mutant before this one.
+        # The process is of no more use. A mutant before this one may have spoilt it.
         self.end(item.program)
         return self.failure_alone(number, item)
 
@@ -456,7 +456,8 @@ class Pass:
         if groups:
             begin = time.monotonic()
             end = min(self.end, begin + self.cover)
-            results = self.on_all_cores(lambda group: self.runner.record(*group) if time.monotonic() < end else None, groups)
+            limit = min(LONGEST, self.cover)
+            results = self.on_all_cores(lambda group: self.runner.record(*group, limit) if time.monotonic() < end else None, groups)
             for group, result in zip(groups, results):
                 if not result:
                     continue

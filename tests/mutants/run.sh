@@ -13,7 +13,7 @@
 #   --seconds S       begins nothing after so many seconds
 #   --patience P      a call or case hangs that takes P times as long as without a mutant, and 6 P seconds; default: 10
 #   --budget S        seconds that a mutant may take for calls, and for cases; default: 60
-#   --cover S         begins nothing after S seconds that tells what calls, or cases, reach; it is then known of the others alone
+#   --cover S         ends after S seconds to find what calls reach, and what cases reach; another run with FOLDER finds the rest
 #   --share FOLDER    keeps there what is reached and what became of each mutant, from where another run goes on
 #   --leave-out FILE  leaves out the mutants of src/..., which may not compile; may be repeated
 #   --list            names, numbers and meanings; a program of the build is a mutant under MXQ_MUTANT=number
