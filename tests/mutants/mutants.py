@@ -15,11 +15,17 @@ run.sh has the options.
 """
 
 import argparse
+import collections
 import concurrent.futures
+import contextlib
+import heapq
+import itertools
 import json
 import os
 import pathlib
+import random
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -31,13 +37,55 @@ HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = HERE.parent.parent
 LISTS = {"cpu": ["host.txt", "cpu.txt"], "cuda": ["cuda.txt"]}
 COPIED = ["CMakeLists.txt", "libmxq.pc.in", "cmake", "examples", "include", "src", "tests"]
+CALLS = HERE.parent / "search/calls.txt"
+IMPLEMENTATION = re.compile(r"^MXQ_IMPLEMENTATION\((?:portable|sm90), \w+, (\w+)\)", re.M)
+VERBS = re.compile(r"verbs = \{(.*?)\}", re.S)
 MARK = re.compile(r"\{\{(.*?) => (.*?)\}\}(?!\})")
+
+SERVE_CASES = """\
+    if (result == 0 && mutants::are_served())
+        return mutants::serve([&](const std::string& name) {
+            auto data = session.configData();
+            data.testsOrTags = {filter_of(name)};
+            data.abortAfter = 1;
+            session.useConfigData(data);
+            passed = failed = skipped = 0;
+            const int status = session.run();
+            return std::string(status != 0 || failed != 0 ? "fails" : passed + skipped != 1 ? "did not run" : "");
+        });
+"""
+SERVE_CALLS = """\
+    if (mutants::are_served()) {
+        std::vector<Runner> runners = make_runners(options, 0);
+        search::Counts counts;
+        return mutants::serve([&](std::string& item) -> std::string {
+            std::vector<std::string> words{"mxq_search", "--device", options.device};
+            for (size_t begin = 0, end; begin < item.size(); begin = end + 1) {
+                end = std::min(item.find('\\t', begin), item.size());
+                words.push_back(item.substr(begin, end - begin));
+            }
+            std::vector<char*> arguments;
+            for (std::string& word : words) arguments.push_back(word.data());
+            try {
+                const Call call = only(read_options(static_cast<int>(arguments.size()), arguments.data()), runners);
+                item = "--only\\t" + search::text_of(call);
+                return search::check_call(call, runners, counts);
+            } catch (const std::exception& error) {
+                return error.what();
+            }
+        });
+    }
+"""
 
 # Changes that the copied tree needs besides the mutants, each as (file, text to replace, text in its place).
 CHANGES = [
-    ("src/cuda/device.cpp", "    load(context);",
-     "    set_mutant_on_device();\n    load(context);"),
-    ("tests/main.cpp", "    Catch::Session session;", "    set_mutant_on_device();\n    Catch::Session session;"),
+    ("src/cuda/device.cpp", "    load(context);", "    mutants::tell_device(ordinal);\n    load(context);"),
+    ("src/libmxq.map", "global:\n    mxq_amax;", "global:\n    _ZN7mutants*;\n    mxq_amax;"),
+    ("tests/main.cpp", '#include "catch.h"', '#include "catch.h"\n#include "mutants/serve.h"'),
+    ("tests/main.cpp", "    Catch::Session session;", "    mutants::tell_device(0);\n    Catch::Session session;"),
+    ("tests/main.cpp", "    if (result == 0) result = shard", SERVE_CASES + "    if (result == 0) result = shard"),
+    ("tests/search/main.cpp", '#include "shrink.h"', '#include "shrink.h"\n#include "../mutants/serve.h"'),
+    ("tests/search/main.cpp", "    Search search(options);", SERVE_CALLS + "    Search search(options);"),
     # Mutants may cost registers.
     ("cmake/MxqCompileOptions.cmake", ":-Xptxas=--warn-on-spills,--warning-as-error>", ":-Xptxas=--warn-on-spills>"),
     ("cmake/MxqCompileOptions.cmake", "CUDA_COMPILER_LAUNCHER \"${launcher}\"",
@@ -180,7 +228,8 @@ def write_tree(tree, mutants):
 
 def build(place, device, mutants, jobs):
     tree, out = place / "tree", place / device
-    (out / "measured.json").unlink(missing_ok=True)
+    for what in RUNS:
+        (out / f"{what}.json").unlink(missing_ok=True)
     write_tree(tree, mutants)
     include = f"-include {tree}/tests/mutants/mutant.h"
     configure = ["cmake", "-S", tree, "-B", out, "-DCMAKE_BUILD_TYPE=Release", "-DMXQ_TESTS=ON", "-DMXQ_EXAMPLES=OFF",
@@ -196,184 +245,268 @@ def build(place, device, mutants, jobs):
 
 
 # ---- Running -------------------------------------------------------------------------------------------------------------
+#
+# What runs is an item: a test case, or a call of the search. First all run without a mutant, and record which mutants they reach.
+# Then each mutant runs what reaches it, the fast ones first, and calls as long as cases.
 
-QUICK = 0.3  # seconds that a case takes at most to run before the others
-QUICK_ALONE = 1.0  # and where no others run
-SHARDS = 4
-
-
-def filter_of(name):
-    """Returns a Catch2 filter that matches this name only. A comma would end the name, and the rest would match nothing."""
-    return re.sub(r"([\\,\[])", r"\\\1", name) + ","
-
-
-def first_failure(line, before):
-    """Returns what a line of output says of the first failure, or an empty string. `before` is the line before it."""
-    if line.startswith("FAIL  "):
-        return line[6:]
-    if before.startswith("-" * 79) and line and not line.startswith("-"):
-        return line
-    return ""
+SEARCH = "search/mxq_search"
+RECORD = -1  # in place of a mutant's number
+LONGEST = 900  # seconds that an item may take without a mutant
+DRAWS = 300  # calls of each verb, and a quarter of them of each implementation
+RUNS = ["search", "cases"]
+STEPS = ["reached", "alone"]  # what a mutant gets through: what reaches it, and cases in processes of their own
 
 
-def run_command(command, environment, seconds, look=lambda line: None):
-    """Runs a command until it fails. Returns why it failed, or an empty string. Calls look with every line of its output."""
-    process = subprocess.Popen([str(word) for word in command], env=environment, stdout=subprocess.PIPE,
-                               stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True)
-    late = threading.Event()
+class Ended(Exception):
+    """Says how a process ended that has not answered."""
 
-    def stop():
-        late.set()
-        os.killpg(process.pid, signal.SIGKILL)
 
-    timer = threading.Timer(seconds, stop)
-    timer.start()
-    failure = before = last = ""
-    for line in process.stdout:
-        line = line.rstrip("\n")
-        look(line)
-        failure = failure or first_failure(line, before)
-        if line.startswith("FAIL  "):  # the search would go on
-            os.killpg(process.pid, signal.SIGKILL)
-            break
-        before, last = line, line or last
-    code = process.wait()
-    timer.cancel()
-    if late.is_set():
-        return f"hangs after {seconds:.0f} s"
-    if failure or code == 0:
-        return failure
-    return signal.Signals(-code).name if code < 0 else f"exit code {code}: {last}"
+class Worker:
+    """A process that runs items, as serve.h says."""
+
+    def __init__(self, command, environment):
+        self.process = subprocess.Popen([str(word) for word in command], env=environment, stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+        self.rest = b""
+
+    def ask(self, number, item, seconds):
+        """Runs an item under a mutant. Returns its seconds, the mutants that it reached, its better name, and why it failed."""
+        end = time.monotonic() + seconds
+        try:
+            self.process.stdin.write(f"{number} {item}\n".encode())
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass
+        while True:
+            *lines, self.rest = self.rest.split(b"\n")
+            for line in lines:
+                if line.startswith(b"served\t"):
+                    taken, reached, *name, failure = line.decode(errors="replace").split("\t")[1:]
+                    return float(taken), [int(n) for n in reached.split()], "\t".join(name), failure
+            if not select.select([self.process.stdout], [], [], max(0, end - time.monotonic()))[0]:
+                raise Ended(f"hangs after {seconds:.0f} s")
+            text = os.read(self.process.stdout.fileno(), 1 << 16)
+            if not text:
+                code = self.process.wait()
+                raise Ended(signal.Signals(-code).name if code < 0 else f"exit code {code}")
+            self.rest += text
+
+    def end(self):
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        self.process.stdout.close()
+
+
+Item = collections.namedtuple("Item", "program name seconds reached")
+
+
+def in_turn(calls, cases):
+    """Returns all, so that at any time the calls have taken about as long as the cases."""
+    def timed(items):
+        return zip(itertools.accumulate(item.seconds for item in items), items)
+
+    return [item for seconds, item in heapq.merge(timed(calls), timed(cases), key=lambda pair: pair[0])]
 
 
 class Runner:
-    """Runs the programs of the build as they are, and under each mutant."""
+    """Runs items of the programs of the build, as they are and under mutants. Each thread has processes of its own."""
 
-    def __init__(self, place, device, patience, quick_seconds, slow_alone):
-        self.out, self.device, self.patience = place / device, device, patience
-        self.quick_seconds = quick_seconds  # 0: all cases
-        self.slow_alone = slow_alone
-        self.cases = ["~[.]~[cpu]" if device == "cuda" else "~[.]~[cuda]"]
-        self.fault = "mxq_graph_test" if device == "cuda" else "mxq_fault_test"
-        self.seconds, self.quick = {}, {}  # that programs take without a mutant; cases by program
+    def __init__(self, out, device, patience):
+        self.out, self.device, self.patience = out, device, patience
+        self.own = threading.local()
+        self.workers = []
 
     def environment(self, number):
         folders = [str(self.out / "src"), os.environ.get("LD_LIBRARY_PATH", "")]
-        environment = dict(os.environ, MXQ_TEST_DATA_DIR=str(SOURCE / "tests/data"), MXQ_MUTANT=str(number),
-                           MXQ_TEST_HEADER=str(SOURCE / "include/mxq/mxq.h"), LD_LIBRARY_PATH=":".join(filter(None, folders)))
-        return environment
+        return dict(os.environ, MXQ_TEST_DATA_DIR=str(SOURCE / "tests/data"), MXQ_TEST_HEADER=str(SOURCE / "include/mxq/mxq.h"),
+                    LD_LIBRARY_PATH=":".join(filter(None, folders)), MXQ_MUTANT=str(number), MXQ_MUTANTS_SERVED="1")
 
-    def command(self, program, *arguments):
-        return [self.out / "tests" / program, *arguments]
+    def start(self, program, number):
+        arguments = ["--list", CALLS, "--device", self.device] if program == SEARCH else []
+        self.workers.append(Worker([self.out / "tests" / program, *arguments], self.environment(number)))
+        return self.workers[-1]
 
-    def search(self):
-        return self.command("search/mxq_search", "--list", HERE.parent / "search/calls.txt", "--calls", "20000",
-                            "--device", self.device)
+    def end_all(self):
+        for worker in self.workers:
+            worker.end()
+        self.workers.clear()
 
-    def shards(self, program, count):
-        return [self.command(program, "-a", "-d", "yes", *self.cases, "--shard", f"{i}/{count}") for i in range(1, count + 1)]
+    def worker(self, program, number):
+        """Returns the thread's process of a program, which begins as this mutant."""
+        workers = self.own.__dict__
+        if program not in workers:
+            workers[program] = self.start(program, number)
+        return workers[program]
 
-    def measure(self, jobs):
-        """Runs everything without a mutant. Returns what fails, or an empty string."""
-        kept = self.out / "measured.json"
-        if kept.is_file():
-            self.seconds, self.quick = json.loads(kept.read_text())
-            return ""
-        commands = {name: self.shards(name, max(jobs, SHARDS)) for name in ["mxq_tests", "mxq_unit_tests"]}
-        commands |= {"search": [self.search()]}
-        if not self.quick_seconds:
-            commands[self.fault] = [self.command(self.fault)]
-        durations = {name: {} for name in commands}  # of cases
+    def end(self, program):
+        self.own.__dict__.pop(program).end()
 
-        def run(name, command):
-            def look(line):
-                if match := re.fullmatch(r"([0-9.]+) s: (.*)", line):
-                    durations[name][match[2]] = float(match[1])
+    def groups(self, what):
+        """Returns (program, names) of all items, in groups that a process runs best one after another."""
+        if what == "search":
+            lines = [line for line in CALLS.read_text().splitlines() if line and line[0] != "#"]
+            implementations = IMPLEMENTATION.findall((SOURCE / "src/cuda/implementations.def").read_text())
+            yield from ((SEARCH, [f"--only\t{line}" for line in lines[i::64]]) for i in range(64))
+            for name in implementations if self.device == "cuda" else []:
+                yield SEARCH, [f"--implementation\t{name}\t--only\t{i}" for i in range(DRAWS // 4)]
+            for verb in re.findall(r'"(\w+)"', VERBS.search((HERE.parent / "search/draw.cpp").read_text())[1]):
+                yield from ((SEARCH, [f"--verb\t{verb}\t--only\t{i}" for i in range(part, DRAWS, 8)]) for part in range(8))
+            return
+        for program in ["mxq_graph_test" if self.device == "cuda" else "mxq_fault_test", "mxq_tests", "mxq_unit_tests"]:
+            cases = "~[.]~[cpu]" if self.device == "cuda" else "~[.]~[cuda]"
+            environment = self.environment(0)
+            del environment["MXQ_MUTANTS_SERVED"]
+            listed = subprocess.run([self.out / "tests" / program, "--list-test-names-only", cases], env=environment, text=True,
+                                    stdout=subprocess.PIPE).stdout
+            yield from ((program, [name]) for name in listed.splitlines()[:-1])  # the last line counts them
 
-            begin = time.monotonic()
-            most = 3600 if name == "search" else self.quick_seconds or 3600
-            failure = run_command(command, self.environment(0), most, look)
-            return name, failure, time.monotonic() - begin
-
-        # Programs that are one process take longest, so they begin.
-        parts = [(name, part) for name in sorted(commands, key=lambda name: len(commands[name])) for part in commands[name]]
-        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-            results = list(pool.map(run, *zip(*parts)))
-        for name in commands:
-            failures = [failure for program, failure, seconds in results if program == name and failure]
-            if failures and (not self.quick_seconds or name == "search"):  # else each mutant would seem caught
-                return f"{name}: {failures[0]}"
-            for failure in failures:
-                print(f"without a mutant {name}: {failure}", flush=True)
-            longest = max(seconds for program, failure, seconds in results if program == name)
-            self.seconds[name] = max(longest, sum(durations[name].values()))
-            self.quick[name] = {case: seconds for case, seconds in durations[name].items()
-                                if seconds <= (QUICK_ALONE if self.quick_seconds else QUICK) and case not in failures}
-            print(f"without a mutant {name} passes in {self.seconds[name]:.1f} s", flush=True)
-        kept.write_text(json.dumps([self.seconds, self.quick]))
-        return ""
-
-    def steps(self):
-        """Returns what a mutant must get through, cheap first: the program, the seconds without a mutant, the command."""
-        def step(name, command):
-            return name, self.seconds[name], command
-
-        steps = [(name, sum(self.quick[name].values()), self.command(name, "-a", *map(filter_of, self.quick[name])))
-                 for name in ["mxq_tests", "mxq_unit_tests"]]
-        # A GPU gets through the search sooner than through the quick cases.
-        steps.insert(0 if self.device == "cuda" or self.quick_seconds else len(steps), step("search", self.search()))
-        if self.quick_seconds:
-            return steps
-        slow = [step(self.fault, self.command(self.fault, "-a")),
-                step("mxq_unit_tests", self.command("mxq_unit_tests", "-a", *self.cases)),
-                *(step("mxq_tests", command) for command in self.shards("mxq_tests", SHARDS))]
-        return slow if self.slow_alone else steps + slow
-
-    def run(self, number):
-        """Returns (program, failure) of the first step that fails under a mutant, or two empty strings."""
-        for name, seconds, command in self.steps():
-            failure = run_command(command, self.environment(number), self.patience * seconds + 6 * self.patience)
+    def record(self, program, names, limit):
+        """Runs items without a mutant. Returns those that pass, with what they reach, and what the others say."""
+        items, failures = [], []
+        for name in names:
+            try:
+                seconds, reached, name, failure = self.worker(program, RECORD).ask(RECORD, name, limit)
+            except Ended as error:
+                failure = str(error)
+                self.end(program)
+            if failure.startswith("no call that "):
+                break
             if failure:
-                return name, failure
-        return "", ""
+                failures.append(f"{program}: {name}: {failure}")
+            else:
+                items.append(Item(program, name, seconds, reached))
+        return items, failures
+
+    def failure(self, number, item):
+        """Returns why an item fails under a mutant, or an empty string."""
+        seconds = self.patience * (item.seconds + 6)
+        try:
+            worker = self.worker(item.program, 0)
+            if not (failure := worker.ask(number, item.name, seconds)[3]):
+                return ""
+            if not worker.ask(0, item.name, seconds)[3]:
+                return failure
+        except Ended:
+            pass
+        # The process is of no more use. A mutant before this one may have spoilt it.
+        self.end(item.program)
+        return self.failure_alone(number, item)
+
+    def failure_alone(self, number, item):
+        """Returns the same of a process that is this mutant from its beginning."""
+        worker = self.start(item.program, number)
+        try:
+            return worker.ask(number, item.name, self.patience * (item.seconds + 6))[3]
+        except Ended as error:
+            return str(error)
+        finally:
+            worker.end()
 
 
-def take(folder, name):
-    """Returns whether no other run that has the folder has taken the mutant. A file there says so to the next."""
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        (folder / name).touch(exist_ok=False)
-    except FileExistsError:
-        return False
-    return True
+class Pass:
+    """Runs mutants, and keeps what is known of them and of the items in a folder, so that another call goes on."""
 
+    def __init__(self, runner, mutants, options):
+        self.runner, self.mutants, self.jobs = runner, mutants, options.jobs
+        self.end, self.budget, self.cover = time.monotonic() + options.seconds, options.budget, options.cover
+        self.is_complete = True  # what is reached is known
+        self.folder = options.share or runner.out
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.results = self.folder / "results.txt" if options.share else None
+        self.lock = threading.Lock()
+        self.outcomes = {mutant.name: "equivalent" for mutant in mutants if mutant.equivalent}
+        self.passed = collections.defaultdict(dict)  # by name and step: how many items
+        if self.results and self.results.is_file():
+            for line in self.results.read_text().splitlines():
+                self.note(*re.fullmatch(r"(not reached|\w+) +([\w.-]+): (.*)", line).groups())
 
-def run_all(runner, mutants, jobs, seconds, share):
-    """Runs the mutants and prints a line for each. Returns how many were caught, are equivalent, survived, or were not begun."""
-    counts = {"caught": 0, "equivalent": 0, "survived": 0, "not reached": 0} | ({"elsewhere": 0} if share else {})
-    end = time.monotonic() + seconds
+    def note(self, outcome, name, text):
+        if outcome == "passed":
+            step, count = text.split(": ")
+            self.passed[name][step] = count
+        else:
+            self.outcomes[name] = outcome
 
-    def one(mutant):
-        if mutant.equivalent:
-            return "equivalent", f"equivalent  {mutant.name}: {mutant.equivalent}"
-        begin = time.monotonic()
-        if begin > end:
-            return "not reached", f"not reached {mutant.name}"
-        if share and not take(share, mutant.name):
-            return "elsewhere", ""
-        program, failure = runner.run(mutant.number)
-        seconds = time.monotonic() - begin
-        if program:
-            return "caught", f"caught      {mutant.name}: {program}, {seconds:.1f} s: {failure[:100]}"
-        return "survived", f"SURVIVED    {mutant.name}: {mutant.meaning} ({seconds:.1f} s)"
-
-    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        for result in concurrent.futures.as_completed([pool.submit(one, mutant) for mutant in mutants]):
-            outcome, line = result.result()
-            counts[outcome] += 1
-            if line:
+    def tell(self, outcome, mutant, text):
+        line = f"{outcome:11} {mutant.name}: {text}"
+        with self.lock:
+            self.note(outcome, mutant.name, text)
+            if outcome != "passed":
                 print(line, flush=True)
-    return counts
+            if self.results:
+                with self.results.open("a") as results:
+                    print(line, file=results)
+
+    def on_all_cores(self, function, values):
+        """Returns the results. Processes of the threads end with them."""
+        try:
+            with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
+                return list(pool.map(function, values))
+        finally:
+            self.runner.end_all()
+
+    def items(self, what):
+        """Returns the calls of the search, or the cases, fast ones first. Those that have not run for it before run now."""
+        file = self.folder / f"{what}.json"
+        kept = json.loads(file.read_text()) if file.is_file() else {"groups": [], "items": []}
+        groups = [group for group in self.runner.groups(what) if list(group) not in kept["groups"]]
+        if groups:
+            begin = time.monotonic()
+            end = min(self.end, begin + self.cover)
+            limit = min(LONGEST, self.cover)
+            results = self.on_all_cores(lambda group: self.runner.record(*group, limit) if time.monotonic() < end else None, groups)
+            for group, result in zip(groups, results):
+                if not result:
+                    continue
+                kept["groups"].append(group)
+                kept["items"] += result[0]
+                for failure in result[1]:
+                    print(f"without a mutant  {failure[:300]}", flush=True)
+            file.write_text(json.dumps(kept))
+            left = results.count(None)
+            self.is_complete = self.is_complete and left == 0
+            print(f"{what}: {len(kept['items'])} in {time.monotonic() - begin:.0f} s, {left} of {len(groups)} groups left", flush=True)
+        chance = random.Random(1)  # calls differ more in this order than in that of their seconds
+        items = [Item(program, name, seconds, set(reached)) for program, name, seconds, reached in kept["items"]]
+        return sorted(items, key=lambda item: item.seconds * (chance.random() if what == "search" else 1))
+
+    def run(self, mutant, step, items):
+        """Runs what reaches a mutant until it fails, or has taken as long as a mutant may."""
+        failure_of = self.runner.failure_alone if step == "alone" else self.runner.failure
+        end, count = time.monotonic() + self.budget, 0
+        for item in items:
+            if time.monotonic() > self.end:
+                return
+            if time.monotonic() > end:
+                break
+            if failure := failure_of(mutant.number, item):
+                name = item.name.replace("\t", " ")
+                return self.tell("caught", mutant, f"{item.program}: {name}: {failure}"[:300])
+            count += 1
+        if self.is_complete:
+            self.tell("passed", mutant, f"{step}: {count} of {len(items)}")
+
+    def run_all(self):
+        """Runs all mutants. Returns how many have which outcome."""
+        calls, cases = self.items("search"), self.items("cases")
+        for step in STEPS:
+            left = [m for m in self.mutants if m.name not in self.outcomes and step not in self.passed[m.name]]
+            reaching = [[[item for item in items if m.number in item.reached] for items in (calls, cases)] for m in left]
+            orders = [in_turn(*both) if step == "reached" else both[1] for both in reaching]
+            self.on_all_cores(lambda pair: self.run(pair[0], step, pair[1]),
+                              sorted(zip(left, orders), key=lambda pair: sum(item.seconds for item in pair[1])))
+        for mutant in self.mutants:
+            passed = self.passed[mutant.name]
+            if mutant.name in self.outcomes or len(passed) < len(STEPS):
+                continue
+            if all(count.endswith(" of 0") for count in passed.values()):
+                self.tell("not reached", mutant, mutant.meaning)
+            else:
+                self.tell("SURVIVED", mutant, f"{mutant.meaning} " + ", ".join(f"{step}: {passed[step]}" for step in passed))
+        return collections.Counter(self.outcomes.get(mutant.name, "left") for mutant in self.mutants)
 
 
 def main():
@@ -385,18 +518,17 @@ def main():
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--build", action="store_true")
     parser.add_argument("--run", action="store_true")
-    parser.add_argument("--measure", action="store_true")
     parser.add_argument("--part", default="1/1")
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--patience", type=float, default=10)
-    parser.add_argument("--quick", type=float, default=0)
-    parser.add_argument("--slow", action="store_true")
+    parser.add_argument("--budget", type=float, default=60)
+    parser.add_argument("--cover", type=float, default=float("inf"))
     parser.add_argument("--share", metavar="FOLDER", type=pathlib.Path)
     parser.add_argument("--leave-out", metavar="FILE", action="append", default=[])
     options = parser.parse_args()
 
     everything = read_lists()
-    wrong = check(everything)
+    wrong = [] if options.run else check(everything)  # sources may have changed since the build
     if options.check or wrong:
         print("\n".join(wrong) or f"{len(everything)} mutants")
         return bool(wrong)
@@ -410,20 +542,15 @@ def main():
             print(f"{mutant.number:4} {mutant.name}: {mutant.meaning}")
         return 0
     place = pathlib.Path(os.environ.get("MXQ_BUILD_DIR") or SOURCE / "build/mutants").absolute()
-    if not options.run and not options.measure:
+    if not options.run:
         build(place, options.device, everything, options.jobs)
     if options.build:
         return 0
-    runner = Runner(place, options.device, options.patience, options.quick, options.slow)
-    if failure := runner.measure(options.jobs):
-        print(f"FAIL  without a mutant: {failure}")
-        return 1
-    if options.measure:
-        return 0
     number, count = map(int, options.part.split("/"))
-    counts = run_all(runner, mutants[number - 1::count], options.jobs, options.seconds, options.share)
-    print(", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
-    return counts["survived"] > 0
+    runner = Runner(place / options.device, options.device, options.patience)
+    counts = Pass(runner, mutants[number - 1::count], options).run_all()
+    print(", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())))
+    return counts["SURVIVED"] > 0
 
 
 if __name__ == "__main__":

@@ -296,18 +296,19 @@ Call draw_for_implementation(const Options& options, int64_t number, int64_t i, 
 // Returns calls of different kinds that the implementation takes. Asks about a few calls of each kind that is drawn.
 const std::vector<Call>& calls_taken(const Options& options, std::vector<Runner>& runners) {
     constexpr int64_t draws = 500'000, enough = 64, few = 4;  // draws, kinds that it takes, and questions about a kind
-    static std::vector<Call> taken;
-    static std::once_flag once;
-    std::call_once(once, [&] {
-        std::map<Kind, int64_t> asked;
-        for (int64_t i = 0; i < draws && int64_t(taken.size()) < enough; ++i) {
-            const Call call = draw_for_implementation(options, 0, i, nullptr);
-            if (int64_t& count = asked[kind_of(call)]; ++count <= few && search::may_take(call, runners)) {
-                taken.push_back(call);
-                count = few;
-            }
+    static std::mutex mutex;
+    static std::map<std::string, std::vector<Call>> known;  // by implementation
+    const std::lock_guard lock(mutex);
+    const auto [found, is_new] = known.try_emplace(options.implementation);
+    std::vector<Call>& taken = found->second;
+    std::map<Kind, int64_t> asked;
+    for (int64_t i = 0; is_new && i < draws && int64_t(taken.size()) < enough; ++i) {
+        const Call call = draw_for_implementation(options, 0, i, nullptr);
+        if (int64_t& count = asked[kind_of(call)]; ++count <= few && search::may_take(call, runners)) {
+            taken.push_back(call);
+            count = few;
         }
-    });
+    }
     return taken;
 }
 
