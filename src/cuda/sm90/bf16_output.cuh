@@ -7,6 +7,8 @@
 //
 // Rows that are not the tile's stay untouched either way.
 #pragma once
+#include <type_traits>
+
 #include "cuda/memory/plain_elements.cuh"
 #include "cuda/sm90/bf16_tiles.cuh"
 #include "cuda/sm90/wgmma.cuh"
@@ -77,9 +79,30 @@ __device__ __forceinline__ void store_transposed(void* row, const uint32_t (&of)
                  : "memory");
 }
 
-__device__ __forceinline__ uint32_t pack_pair(bool f16, float low, float high) {
-    if (f16) return uint32_t(from_float<F16>(low).bits) | uint32_t(from_float<F16>(high).bits) << 16;
-    return uint32_t(from_float<Bf16>(low).bits) | uint32_t(from_float<Bf16>(high).bits) << 16;
+// Rounds two numbers to nearest, to a word.
+template <class T>
+__device__ __forceinline__ uint32_t pack_pair(float low, float high) {
+    if constexpr (std::is_same_v<T, F16>) {
+        const __half2 pair = __floats2half2_rn(low, high);
+        return reinterpret_cast<const uint32_t&>(pair);
+    } else {
+        const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+        return reinterpret_cast<const uint32_t&>(pair);
+    }
+}
+
+// Brings 16 lines by a turn's tokens to shared memory as elements, token by token.
+template <class T>
+__device__ __forceinline__ void put_elements(const float* values, uint8_t* out) {
+    const uint32_t lane = read_thread() % 32;
+#pragma unroll
+    for (int two = 0; two < kOutTokens / 16; two++) {
+        uint32_t packed[4];
+#pragma unroll
+        for (int part = 0; part < 4; part++)
+            packed[part] = pack_pair<T>(values[8 * two + 2 * part], values[8 * two + 2 * part + 1]);
+        store_transposed(out + (16 * two + lane / 16 * 8 + lane % 8) * kOutPitch + lane / 8 % 2 * 16, packed);
+    }
 }
 
 // Copies a turn's tokens from shared memory to D, some lanes a token; those that pad the group become +0.
@@ -170,16 +193,9 @@ __device__ __forceinline__ bool write_turn(const GemmProblem& p, const Tile& til
         copy_turn<4>(p, tile, first_token, column, out);
         return true;
     }
-    const uint32_t lane = threadIdx.x % 32;
-#pragma unroll
-    for (int two = 0; two < kOutTokens / 16; two++) {
-        uint32_t packed[4];
-#pragma unroll
-        for (int part = 0; part < 4; part++)
-            packed[part] =
-                pack_pair(p.d.format == MXQ_FORMAT_F16, values[8 * two + 2 * part], values[8 * two + 2 * part + 1]);
-        store_transposed(out + (16 * two + lane / 16 * 8 + lane % 8) * kOutPitch + lane / 8 % 2 * 16, packed);
-    }
+    with_plain(p.d.format, [&]<class T>(T) {
+        if constexpr (sizeof(T) == 2) put_elements<T>(values, out);
+    });
     __syncwarp();
     copy_turn<2>(p, tile, first_token, column, out);
     return true;
