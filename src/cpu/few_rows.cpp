@@ -35,8 +35,8 @@ int64_t pass_depth(int64_t row_count, bool is_packed) {
 
 }  // namespace
 
-// Blocks multiply MX scales to codes once, which pays for dot products of fewer rows. GFLOP/s of a thread, 64 rows, MXFP4 and
-// MXFP8, Zen 4, 2026-11-30: 172 and 159, here 153 and 115; NVFP4 145, here 152.
+// Blocks multiply MX scales to codes once, which pays for dot products of fewer rows. GFLOP/s of a thread, 64 rows, MXFP4
+// and MXFP8, Zen 4, 2026-11-30: 172 and 159, here 153 and 115; NVFP4 145, here 152.
 bool FewRows::takes(const OperandLines& a, const OperandLines& b, int64_t k, const FewRowsKernels& kernels) {
     constexpr int64_t is_short = 16;  // for roundings by factors: see gemm_kernels.cpp
     const bool is_mx = b.part.scale_type == ScaleType::E8M0;

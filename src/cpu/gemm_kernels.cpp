@@ -290,8 +290,8 @@ private:
                     const int64_t rows = rows_of_tile(row);
                     float* const to = lanes + ((row - first_row) * kPanelColumns + tile * rows * kTileColumns) * kLanes;
                     const float* const of_a = rows_ + (row * units_ + begin * rows) * unit;
-                    (rows == kTileRows ? whole_tile_ : last_tile_)(of_a, panel_ + first * unit, factors_ + first * of_section,
-                                                                   units, at_ + begin == 0, to);
+                    (rows == kTileRows ? whole_tile_ : last_tile_)(
+                        of_a, panel_ + first * unit, factors_ + first * of_section, units, at_ + begin == 0, to);
                 }
             }
         }

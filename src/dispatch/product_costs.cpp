@@ -4,12 +4,13 @@
 //     us        start + round * rounds of tiles * steps + work * tiles * steps / tiles at once
 //               + weights * 1e6 bytes of B + numbers * 1e6 numbers of A + outputs * 1e6 elements of D, twice if F32
 //
-// tests/bench/fit_costs.py fitted it to tests/bench/runs/h200_dispatch.json: the times of all that took 1220 random problems, by
-// mxq_bench --device cuda --suite dispatch on an H200 with cuBLASLt 13.1, 2026-11-29. The rows of weights_sm90 are fitted to 300
-// others, h200_dispatch_300.json of 2026-11-30, but for Mx4 and Lines, which are fitted to h200_dispatch_wide.json of the same day
-// (seed 20261201). Of its problems 26 choices lose more than 10%, the geometric mean of the loss is 2.2%; where fits leave out what
-// they judge, 27 and 2.3%; by the rows before, 31 and 2.5%. Work and outputs of Mx8 and Nvfp4 are up to a fifth below their fit: no
-// choice among these problems changes for the worse, and 32 groups of 128 rows of (5760,2880) take the faster kernel. Tiles are those that fit best, and not always those of the kernel.
+// tests/bench/fit_costs.py fitted it to tests/bench/runs/h200_dispatch.json: the times of all that took 1220 random
+// problems, by mxq_bench --device cuda --suite dispatch on an H200 with cuBLASLt 13.1, 2026-11-29. The rows of weights_sm90
+// are fitted to 300 others, h200_dispatch_300.json of 2026-11-30, but for Mx4 and Lines, which are fitted to
+// h200_dispatch_wide.json of the same day (seed 20261201). Of its problems 26 choices lose more than 10%, the geometric mean
+// of the loss is 2.2%; where fits leave out what they judge, 27 and 2.3%; by the rows before, 31 and 2.5%. Work and outputs
+// of Mx8 and Nvfp4 are up to a fifth below their fit: no choice among these problems changes for the worse, and 32 groups of
+// 128 rows of (5760,2880) take the faster kernel. Tiles are those that fit best, and not always those of the kernel.
 #include "dispatch/product_costs.h"
 
 #include <algorithm>
@@ -40,7 +41,8 @@ constexpr Row table[] = {
     {&cuda::cublaslt_rebase, Kind::Mx4, 256, 128, 1, 10.2, 0.133, 0.798, 0.245, 1.05, 1.14},
     {&cuda::cublaslt_rebase, Kind::Mx6, 64, 128, 2, 9.49, 0.19, 0.151, 0.701, 0.706, 2.06},
     {&cuda::cublaslt_rebase, Kind::Mx8, 64, 256, 1, 9.71, 0.115, 0.321, 0.555, 0.581, 0.742},
-    {&cuda::cublaslt_rebase, Kind::Lines, 64, 256, 1, 9.71, 0.115, 0.321, 0.555, 0.581, 0.742},  // not in these problems: the pass moves it, too
+    {&cuda::cublaslt_rebase, Kind::Lines, 64, 256, 1, 9.71, 0.115, 0.321, 0.555, 0.581,
+     0.742},  // not in these problems: the pass moves it, too
     {&cuda::mma_bf16, Kind::Blocks, 64, 256, 1, 15.2, 5.89, 0, 0.854, 0, 1.12},
     {&cuda::mma_bf16, Kind::Lines, 128, 256, 1, 7.13, 3.33, 0, 0, 1.39, 9.35},
     {&cuda::mma_bf16, Kind::Mx4, 128, 256, 1, 13.6, 3.77, 0, 0, 2.31, 4.34},

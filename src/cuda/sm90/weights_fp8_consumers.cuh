@@ -184,8 +184,9 @@ struct Fp8Consumer {
     // Returns which of the warp's 16 lines have sums that are to be made again, a bit each.
     __device__ __forceinline__ uint32_t lines_to_repair(const Tile& tile) const {
         const int32_t most_of_zeros = kScaleNan - 1 - int32_t(kMissing);  // times zero, a factor must be finite
-        return unusual_lines(args.problem, tile, unusual & kSigns, unusual & kSigns >> 1,
-                             [=](int) { return UsualScales{64, 191, most_of_zeros}; });
+        return unusual_lines(args.problem, tile, unusual & kSigns, unusual & kSigns >> 1, [=](int) {
+            return UsualScales{64, 191, most_of_zeros};
+        });
     }
 };
 

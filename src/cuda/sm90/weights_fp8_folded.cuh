@@ -133,7 +133,8 @@ struct FoldedConsumer {
         for (int i = 0; i < columns / 2; i += 4) {
             if constexpr (kTokenScales == TokenScales::Of128) {
                 const float2 two = i / 4 < early ? first[i / 4] : *reinterpret_cast<const float2*>(of_tokens + 2 * i);
-                totals[i] = __fmaf_rn(part[i], two.x, totals[i]), totals[i + 1] = __fmaf_rn(part[i + 1], two.y, totals[i + 1]);
+                totals[i] = __fmaf_rn(part[i], two.x, totals[i]),
+                totals[i + 1] = __fmaf_rn(part[i + 1], two.y, totals[i + 1]);
                 totals[i + 2] = __fmaf_rn(part[i + 2], two.x, totals[i + 2]);
                 totals[i + 3] = __fmaf_rn(part[i + 3], two.y, totals[i + 3]);
             } else {
@@ -208,7 +209,8 @@ struct FoldedConsumer {
         }
         ring.bits = next + 8 * parity;
     }
-    // Multiplies the steps of a tile in instructions of at least as many columns as it has tokens, of those that `columns` names.
+    // Multiplies the steps of a tile in instructions of at least as many columns as it has tokens, of those that `columns`
+    // names.
     template <int columns, int... more>
     __device__ __forceinline__ void multiply_tokens(const FoldedTile& tile) {
         if constexpr (sizeof...(more) > 0)
@@ -251,7 +253,8 @@ struct FoldedConsumer {
         return lines | unusual_lines(args.problem, tile, unusual & 0xFFFF, unusual >> 16, [&](int of_line) {
                    const uint32_t two = __shfl_sync(kAllLanes, references, of_line % 8 * 4);
                    const int32_t reference = int32_t(two >> of_line / 8 * 16 & 0xFF);
-                   return UsualScales{max(reference - int32_t(kFolds - kRoom), 64), min(reference + int32_t(kRoom), 191), kScaleNan - 1};
+                   return UsualScales{max(reference - int32_t(kFolds - kRoom), 64), min(reference + int32_t(kRoom), 191),
+                                      kScaleNan - 1};
                });
     }
 };

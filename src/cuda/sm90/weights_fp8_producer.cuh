@@ -36,8 +36,7 @@ __device__ __forceinline__ void load_fp8_tokens(const Fp8Arguments& args, Block&
     wait_for_previous_kernel();
     int32_t token, rows;
     each_step(
-        args, shared,
-        [&](const Tile& tile) { token = tile.token, rows = (tile.rows + of_box - 1) / of_box * of_box; },
+        args, shared, [&](const Tile& tile) { token = tile.token, rows = (tile.rows + of_box - 1) / of_box * of_box; },
         [&](uint32_t at, int32_t step) {
             if (elect_lane()) {
                 arrive_expecting(shared.full[at], uint32_t(Block::kBoxes * rows * kBlockNumbers));

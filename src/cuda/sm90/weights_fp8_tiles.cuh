@@ -32,7 +32,9 @@ constexpr int32_t fp8_ctas_of_sm(int32_t tokens, TokenScales scales) {
 
 template <int tokens, TokenScales scales_of_tokens>
 struct Fp8Shared {
-    static constexpr int kTokens = tokens, kOutTokens = (tokens + bf16::kOutTokens - 1) / bf16::kOutTokens * bf16::kOutTokens, kSteps = 1;  // of a block
+    static constexpr int kTokens = tokens,
+                         kOutTokens = (tokens + bf16::kOutTokens - 1) / bf16::kOutTokens * bf16::kOutTokens,
+                         kSteps = 1;  // of a block
     static constexpr int kBoxes = 2, kBlock = kBoxes * kBlockNumbers, kLine = kBlock / 2;
     static constexpr TokenScales kTokenScales = scales_of_tokens;
     static constexpr Weights kKind = Weights::Bits4;

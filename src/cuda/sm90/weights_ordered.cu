@@ -260,7 +260,8 @@ struct Multiplier {
             uint32_t& of_warp = shared.repair[slots.at()][bf16::consumer_warp()];
             const uint32_t repair = of_warp;
             const int32_t line = bf16::first_line_of(tile);
-            write_own_lines<kWeights<kind>, tokens, false, false, !kHasBlockScales<kind>>(args, tile, line, totals, repair, shared.out);
+            write_own_lines<kWeights<kind>, tokens, false, false, !kHasBlockScales<kind>>(args, tile, line, totals, repair,
+                                                                                          shared.out);
             clear_padding(args, tile, line, tokens);
             __syncwarp();
             if (read_thread() % 32 == 0) {

@@ -59,8 +59,7 @@ __device__ __forceinline__ void load_tokens(const Arguments& args, Shared<kind, 
                 for (int box = 0; box < OneStage::kBoxes; box++)
                     for (int32_t row = 0; row < boxes_of_rows * of_box; row += of_box)
                         load_tile(shared.stages[at].boxes + OneStage::box_at(box) + row * kTokenBytes, args.tokens,
-                                  {step * OneStage::kNumbers + box * kBoxNumbers, token + row, 0},
-                                  shared.full[at]);
+                                  {step * OneStage::kNumbers + box * kBoxNumbers, token + row, 0}, shared.full[at]);
             }
             __syncwarp();
         });
@@ -156,7 +155,8 @@ __device__ __forceinline__ void load_swizzled_scales(const Arguments& args, Bloc
     each_step_of_scales(
         args, shared,
         [&](const Tile& tile) {
-            from = matrix_scales(p.b, tile.group) + uint32_t(tile.line / kTileLines) * uint32_t(p.b.layout.tile_row_scales()) +
+            from = matrix_scales(p.b, tile.group) +
+                   uint32_t(tile.line / kTileLines) * uint32_t(p.b.layout.tile_row_scales()) +
                    uint32_t(tile.first_block) * step_bytes;
         },
         [&](uint32_t at, int32_t) {

@@ -83,8 +83,7 @@ template <Weights kind, int tokens>
 struct ScaledConsumer {
     // Decodes 4 codes of each line at a time for an instruction, or for two or four instructions. With two CTAs an SM,
     // registers suffice for four where the format is MXFP4 and a tile has up to 32 tokens.
-    static constexpr bool kShort =
-        Shared<kind, tokens>::kCtas == 2 && (kind != Weights::Bits4 || tokens == kSomeTokens);
+    static constexpr bool kShort = Shared<kind, tokens>::kCtas == 2 && (kind != Weights::Bits4 || tokens == kSomeTokens);
     static constexpr int kTurnFours = !kShort                                           ? 4
                                       : kind == Weights::Bits8 && tokens == kSomeTokens ? 1
                                                                                         : 2,

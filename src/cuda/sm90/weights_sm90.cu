@@ -77,8 +77,7 @@ __device__ __forceinline__ void consume(const Arguments& args, Shared<kind, toke
 }
 
 template <Weights kind, int tokens>
-__global__ void __launch_bounds__(kThreads, ctas_of_sm(tokens))
-    weights_sm90_kernel(const __grid_constant__ Arguments args) {
+__global__ void __launch_bounds__(kThreads, ctas_of_sm(tokens)) weights_sm90_kernel(const __grid_constant__ Arguments args) {
     extern __shared__ __align__(1024) uint8_t memory[];
     auto& shared = *reinterpret_cast<Shared<kind, tokens>*>(memory);
     const bool loads_scales = shared.kCopiesScales || args.swizzled;
@@ -272,8 +271,8 @@ void run(const Context& context, const GemmProblem& p, const Launch& call) {
     if (arranges(p)) arrange_tokens(context, tokens.numbers, tokens.of_tiles, p.b.bits, call.stream);
     Arguments args = arguments_of(p, tokens.of_tiles, cut);
     share_tiles(args, ctas, static_cast<uint8_t*>(call.workspace) + tokens.bytes);
-    launch(context, kernels, {kind_of(p), cut.tokens}, "weights_sm90", dim3(unsigned(ctas.count)), call.stream,
-           args, arranges(p) ? Start::WithPrevious : Start::AfterAll, uint32_t(cut.sharing));
+    launch(context, kernels, {kind_of(p), cut.tokens}, "weights_sm90", dim3(unsigned(ctas.count)), call.stream, args,
+           arranges(p) ? Start::WithPrevious : Start::AfterAll, uint32_t(cut.sharing));
 }
 
 void load(const Context& context) {
