@@ -1,6 +1,6 @@
 // How weights_sm90 cuts a product: rows of A of a tile, and how many CTAs, a cluster then, share its contraction.
 //
-//     rows of a tile    16 (FP4), 32, 64 or 128: as many as a product has, or most groups
+//     rows of a tile    16, 32, 64 and 128, 144 or 192: as many as a product has, or most groups
 //     many tiles        each CTA takes whole tiles
 //     few tiles         what costs least by a model in nanoseconds of an H200: blocks of 128 numbers, the end of a tile, and
 //                       what a cluster exchanges

@@ -2,7 +2,7 @@
 // grouped. No operand is rounded: scales multiply sums of 32 products, or are powers of two that E4M3 has room for.
 //
 // Computes the product transposed: weights are the operand that the tensor cores read from registers. A persistent CTA of
-// 384 threads takes tiles of 128 rows of weights and 16 to 128 tokens (weights_fp8_tiles.cuh):
+// 384 threads takes tiles of 128 rows of weights and 16 to 144 tokens (weights_fp8_tiles.cuh):
 //
 //     warps 0..3           load codes, find tiles, load scales (weights_producer.cuh) and tokens (weights_fp8_producer.cuh)
 //     warps 4..7, 8..11    64 rows and all tokens each: decode, multiply, promote sums of 32 products, or of 128

@@ -1,6 +1,6 @@
 // What a CTA of weights_fp8_sm90 has of its tiles in shared memory.
 //
-//     a tile     128 lines of weights and 16, 32 or 64 tokens (rows of A)
+//     a tile     128 lines of weights and 16, 32, 64 or 144 tokens (rows of A)
 //     a step     a stage of the ring: 256 codes of the contraction, 128 bytes of each line and two boxes of 128 of each token
 #pragma once
 #include "cuda/sm90/weights_fp8_tokens.h"

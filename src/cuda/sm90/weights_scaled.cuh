@@ -1,5 +1,5 @@
 // The warps of weights_sm90 that decode and multiply weights with scales of 32 or 16 codes, or of whole lines, for tiles of
-// 32 to 128 tokens:
+// 32 to 192 tokens:
 //
 //     shared       128 codes of a line and their scales
 //     registers    8 or 16 codes of each line of a thread as BF16, times their scales: decoded while the tensor cores
