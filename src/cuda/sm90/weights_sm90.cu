@@ -2,7 +2,7 @@
 // MX or NVFP4, or FP8 with an fp32 scale for every 128 codes, for a line, or for all. A is BF16, or a pass makes it so.
 //
 // Computes the product transposed: weights are the operand that the tensor cores read from registers. A persistent CTA of
-// 384 threads takes tiles of 128 or 256 rows of weights and 16 to 128 tokens (weights_tiles.cuh):
+// 384 threads takes tiles of 128 rows of weights and 16 to 192 tokens (weights_tiles.cuh):
 //
 //     warps 0..3           load codes, find tiles, load scales and tokens (weights_producer.cuh)
 //     warps 4..7, 8..11    64 rows and all tokens each: decode and multiply FP8 with scales of 128, and promote sums by
