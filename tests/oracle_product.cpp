@@ -235,8 +235,9 @@ double bound_factor(const Promise& promise, int64_t k, bool exact) {
 }
 
 double rounding_of_sums(const Promise& promise, int32_t b_format, int64_t k) {
-    if (promise.bound != MXQ_BOUND_EXACT_PRODUCTS) return 0;
     const std::string& name = promise.implementation;
+    if (name == "weights_fp8_sm90") return static_cast<double>(ceil_div(k, 32)) * 0x1p-150;
+    if (promise.bound != MXQ_BOUND_EXACT_PRODUCTS) return 0;
     if (name == "weights_sm90" && b_format == MXQ_FORMAT_NVFP4) return static_cast<double>(k) * 0x1p-142;
     for (const char* of_weights : {"splitk_sm90", "wgmma_bf16_sm90", "mma_bf16_rows"})
         if (name == of_weights) return static_cast<double>(k) * 0x1p-142;
