@@ -107,7 +107,7 @@ void multiply_tile(const float* a, const float* b, const float* factors, int64_t
         float* stored = lanes;
         for (int64_t u = 0; sections == 0 && u < units; u++)
             multiply_section<method>(a + u * rows * unit, b + u * kTileColumns * unit, sums);
-        // Of two sections at once GCC would keep lanes that are held on the stack.
+        // GCC keeps lanes on the stack where two sections are one loop.
         constexpr int at_once = holds ? 1 : sections, of_unit = sections > 0 ? sections : 1;
         for (int64_t step = 0; step < units * sections / at_once; step++)
 #pragma GCC unroll 2

@@ -246,7 +246,7 @@ def build(place, device, mutants, jobs):
 
 # ---- Running -------------------------------------------------------------------------------------------------------------
 #
-# What runs is an item: a test case, or a call of the search. First all run without a mutant, and record which mutants they reach.
+# An item is a test case, or a call of the search. First all items run without a mutant, and record which mutants they reach.
 # Then each mutant runs what reaches it, the fast ones first, and calls as long as cases.
 
 SEARCH = "search/mxq_search"

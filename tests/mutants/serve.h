@@ -1,5 +1,5 @@
-// What mutants.py has the programs of its copy do in place of their work: they read lines "NUMBER ITEM", a test case or a call of
-// the search, and run each under the mutant with this number, or without any for 0 and -1.
+// Has the programs of the copy that mutants.py builds read lines "NUMBER ITEM", a test case or a call of the search, and run each
+// under the mutant with this number, or without any for 0 and -1.
 #pragma once
 #include <chrono>
 #include <iostream>

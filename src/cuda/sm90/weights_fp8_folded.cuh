@@ -38,7 +38,7 @@ struct FoldedConsumer {
     // The columns with which boxes are unrolled, at most: with more, ptxas moves totals from box to box and spills.
     static constexpr int kUnrolledColumns = kTokenScales == TokenScales::Of128 ? 128 : 96;
     using Operands = uint32_t[kTurnProducts][4];
-    // What a thread has of 128 codes of its two lines: 32 of each, scales of each, and rows of the table.
+    // Holds what a thread has of 128 codes of its two lines: 32 of each, scales of each, and rows of the table.
     struct CodesOfThread {
         uint4 codes[2];
         uint32_t fours[2], fours_behind[2];
