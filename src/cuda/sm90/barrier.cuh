@@ -100,11 +100,6 @@ __device__ __forceinline__ void arrive_after_copies(Barrier& barrier) {
 // Waits until all words that this thread copies are there.
 __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
-// Returns whether the phase of this parity is complete; false if it was not for some time.
-__device__ __forceinline__ bool is_complete(Barrier& barrier, uint32_t parity) {
-    return ptx::mbarrier_try_wait_parity(&barrier.state, parity);
-}
-
 // Waits until the phase of this parity is complete. What was loaded or written before it is then visible to the caller.
 __device__ __forceinline__ void wait(Barrier& barrier, uint32_t parity) {
     while (!ptx::mbarrier_try_wait_parity(&barrier.state, parity)) {

@@ -69,20 +69,6 @@ struct FoldedConsumer {
                 keep(to[i][l]), keep(to[i][2 + l]);  // here, not behind the fence of the products
             }
     }
-    // Has operands decoded here: ptxas moves what is no access to memory behind a wait for products. The store never runs.
-    __device__ __forceinline__ void complete(const Operands& operands) {
-        uint32_t all = 0;
-#pragma unroll
-        for (int i = 0; i < kTurnProducts; i++) all ^= operands[i][0] ^ operands[i][1] ^ operands[i][2] ^ operands[i][3];
-        asm volatile(
-            "{\n"
-            ".reg .pred runs;\n"
-            "setp.eq.u32 runs, %0, 0;\n"
-            "@runs st.shared.u32 [%1], %2;\n"
-            "}" ::"r"(args.parts),
-            "r"(uint32_t(__cvta_generic_to_shared(shared.out[0]))), "r"(all)
-            : "memory");
-    }
     // Loads the thread's codes and scales of a box.
     __device__ __forceinline__ void load_codes(uint32_t stage, int box, const Place& place, CodesOfThread& own) const {
         const uint8_t* const codes = shared.stages[stage].codes + (place.codes ^ box * (Block::kLine / 2));
@@ -200,7 +186,6 @@ struct FoldedConsumer {
                 find_rows(place, then);
                 wait_products_before<1>();
                 decode(then, 0, operands[0]);
-                complete(operands[0]);
                 own = then;
                 promote<columns>(part, shared.token_scales[stage][box] + lane % 4 * 2);
             }
