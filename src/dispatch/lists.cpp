@@ -128,9 +128,6 @@ bool is_exact(const GemmProblem& p) {
     return p.a.scale_type != ScaleType::E8M0 || p.b.scale_type != ScaleType::E8M0 || p.exact_products;
 }
 
-// Returns the rows of A in an exact product, which splits each F16 row into two of BF16.
-int64_t bf16_rows(const GemmProblem& p) { return p.a.format == MXQ_FORMAT_F16 ? 2 * p.m : p.m; }
-
 // Returns whether wgmma_plain_sm90 multiplies groups of plain numbers at least as fast as cuBLASLt. An H200, rows in all:
 //
 //     wgmma_plain_sm90 | cuBLASLt 13.10   1024         4096          16384          32768          131072 rows
@@ -143,23 +140,10 @@ bool has_plain_groups(const GemmProblem& p) {
            p.b.scale_type == ScaleType::None;
 }
 
-// Returns whether one operand alone is FP8 with scales of 128.
-bool mixes_scales_of_128(const GemmProblem& p) { return has_scales_of_128(p.a) != has_scales_of_128(p.b); }
-
-// Returns whether weights_sm90 takes rows that must be invariant: few of them, since wgmma_bf16_sm90 has the same sums in tiles
-// that are faster with many, and all of weights with scales of 128, which it alone takes. An H200, 2026-11-29, rows in all:
-//
-//     weights_sm90 | wgmma_bf16_sm90         1 row       16 rows     64           256          512          2048
-//     BF16 with MXFP4, (4096,4096)           19 | 41     19 | 41     20 | 41      27 | 43      48 | 44
-//         32 groups of (5760,2880)                                   193 | 367    225 | 347    237 | 331    356 | 319
-//     MXFP8 with MXFP8, (4096,4096)          22 | 48     22 | 49     24 | 49                   56 | 52
-//         32 groups of (5760,2880)                                   216 | 379    240 | 388    247 | 364    361 | 361
-bool has_rows_in_order(const GemmProblem& p) {
-    if (p.b.across || p.a.across) return false;
-    if (has_scales_of_128(p.b)) return mixes_scales_of_128(p);
-    const bool is_block_scaled = p.b.scale_type == ScaleType::E8M0 || p.b.scale_type == ScaleType::E4M3;
-    if (!is_block_scaled || (p.b.bits != 4 && p.b.bits != 8)) return false;
-    return bf16_rows(p) <= (p.grouping == Grouping::Rows ? 32 * int64_t(std::max(p.groups.count, 1)) : 256);
+// Returns whether weights_sm90 takes rows that must be invariant: all products with quantized weights on BF16 tensor cores.
+bool has_exact_weights(const GemmProblem& p) {
+    if (p.a.across || p.b.across || p.b.scale_type == ScaleType::None) return false;
+    return is_exact(p) || p.b.scale_type == ScaleType::E8M0 || has_scales_of_128(p.a) != has_scales_of_128(p.b);
 }
 
 // Returns whether product_costs.cpp has the costs of such products.
@@ -171,7 +155,7 @@ bool has_costs(const Context& context, const GemmProblem& p) {
 // Returns the implementation that is asked first where there are no costs, or null for the order of the list. The first case
 // that fits decides:
 //
-//     rows must be invariant       weights_sm90 on Hopper where has_rows_in_order
+//     rows must be invariant       weights_sm90 on Hopper where has_exact_weights
 //     has_plain_groups             wgmma_plain_sm90
 //     is_exact                     wgmma_plain_widen where that pays, else wgmma_bf16_sm90 with quantized weights
 //     MX, A transposed or F32 D    wgmma_fp8_sm90, since cuBLASLt then needs a scale for every 128 codes, or is slow. An H200:
@@ -181,7 +165,7 @@ bool has_costs(const Context& context, const GemmProblem& p) {
 //     groups along K, BF16 D                           907 | 863            1032 | 962
 const GemmImplementation* first_of_products(const Context& context, const GemmProblem& p) {
     if (p.row_invariant)
-        return cuda::compute_capability(context) == 90 && has_rows_in_order(p) ? &cuda::weights_sm90 : nullptr;
+        return cuda::compute_capability(context) == 90 && has_exact_weights(p) ? &cuda::weights_sm90 : nullptr;
     if (has_plain_groups(p)) return &cuda::wgmma_plain_sm90;
     if (is_exact(p) && cuda::pays_to_widen(p)) return &cuda::wgmma_plain_widen;
     if (is_exact(p) && p.b.scale_type != ScaleType::None) return &cuda::wgmma_bf16_sm90;

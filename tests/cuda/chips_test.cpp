@@ -438,34 +438,31 @@ TEST_CASE("chips: who takes F16 with quantized weights") {
     CHECK(taker(90, newest, recorder::dense(of(f16, bf16(), false))) == "nobody");
 }
 
-// Formats choose the order of sums. Where two implementations have it, the number of rows chooses between them.
+// Formats choose the order of sums, and with it the implementation, for any number of rows.
 TEST_CASE("chips: who takes rows that must be invariant on Hopper") {
     if (!cuda::weights_sm90.load) MXQ_SKIP("a build without kernels for sm_90a");
-    constexpr const char *few = "weights_sm90", *many = "wgmma_bf16_sm90";
+    constexpr const char* of_weights = "weights_sm90";
     const auto dense = [&](int32_t capability, const oracle::Spec& a, const oracle::Spec& b, int64_t m) {
         GemmProblem p = recorder::dense(of(a, b, false, {m, 384, 512}));
         p.row_invariant = true;
         return taker(capability, newest, p);
     };
-    for (const oracle::Spec& weights : {mxfp4, nvfp4(), mxfp8()}) {
+    for (const oracle::Spec& weights : {mxfp4, mxfp6, nvfp4(), mxfp8(), fp8(MXQ_SCALING_ROW)}) {
         INFO("weights of format " << weights.format);
-        CHECK(dense(90, bf16(), weights, 1) == few);
-        CHECK(dense(90, bf16(), weights, 256) == few);
-        CHECK(dense(90, bf16(), weights, 257) == many);
-        CHECK(dense(80, bf16(), weights, 1) == portable);
-        CHECK(dense(80, bf16(), weights, 257) == portable);
+        for (int64_t m : {1, 64, 257, 5000}) {
+            CHECK(dense(90, bf16(), weights, m) == of_weights);
+            CHECK(dense(80, bf16(), weights, m) == portable);
+        }
         GemmProblem p = recorder::by_rows(of(bf16(), weights, false, {4 * 32, 384, 512}));
         p.row_invariant = true;
-        p.groups.count = 4;
-        CHECK(taker(90, newest, p) == few);
-        p.groups.count = 3;
-        CHECK(taker(90, newest, p) == many);
+        for (int32_t groups : {1, 4, 128}) {
+            p.groups.count = groups;
+            CHECK(taker(90, newest, p) == of_weights);
+        }
     }
-    CHECK(dense(90, mxfp8(), mxfp8(), 1) == few);
-    CHECK(dense(90, mxfp8(), mxfp8(), 4096) == many);
-    CHECK(dense(90, bf16(), mxfp6, 1) == many);
     for (int64_t m : {1, 64, 5000}) {
-        CHECK(dense(90, bf16(), fp8(MXQ_SCALING_128X128), m) == few);
+        CHECK(dense(90, mxfp8(), mxfp8(), m) == of_weights);
+        CHECK(dense(90, bf16(), fp8(MXQ_SCALING_128X128), m) == of_weights);
         CHECK(dense(90, fp8(MXQ_SCALING_1X128), fp8(MXQ_SCALING_128X128), m) == "wgmma_fp8_sm90");
         CHECK(dense(90, fp8(MXQ_SCALING_1X128), mxfp4, m) == "nobody");
     }

@@ -1,5 +1,5 @@
 // mxq_gemm_options_set_row_invariant: the bits of a row of D are the same in batches of any size and order, in groups, with other
-// rows of NaN and huge numbers, on any number of SMs, by calls and by graphs. Few rows and many have other implementations.
+// rows of NaN and huge numbers, on any number of SMs, by calls and by graphs.
 #include "gemm_operands.h"
 
 #include <algorithm>
@@ -290,26 +290,31 @@ MXQ_CUDA_DEVICE("row invariant: each row has the same bits in any batch, of pair
     CHECK(counts.pairs == 15);
 }
 
-// Dispatch leaves few rows to weights_sm90 and many to wgmma_bf16_sm90 for that reason.
-MXQ_CUDA_DEVICE("row invariant: weights_sm90 has the bits of wgmma_bf16_sm90 with weights with scales of blocks") {
+// Its kernels for tiles of 16 tokens have another instruction, and contractions of 4096 and more are cut into pieces, of which
+// thread blocks have one, some or all.
+MXQ_CUDA_DEVICE("row invariant: weights_sm90 sums alike in tiles of any size, whoever has the pieces of a contraction") {
     if (std::string(mxq_context_description(device.context)).find("sm_90") == std::string::npos) MXQ_SKIP("not an sm_90 device");
     uint64_t seed = 900;
+    int64_t compared = 0;
     for (const auto& [a, b] : served_pairs()) {
-        if (b.format == MXQ_FORMAT_FP8_E4M3) continue;
-        for (const Shape& shape : {Shape{136, 384}, Shape{520, 1312}}) {
+        if (a.format == MXQ_FORMAT_FP8_E4M3) continue;
+        for (const Shape& shape : {Shape{136, 4096}, Shape{584, 6272}}) {
             Product product(device, a, b, shape, ++seed);
-            product.force("wgmma_bf16_sm90");
-            const Bytes expected = product_of_all(product);
             product.force("weights_sm90");
-            const Bytes got = product_of_all(product);
-            REQUIRE(got.size() == expected.size());
-            int64_t differ = 0;
-            for (int64_t i = 0; i < rows_drawn * product.row_bytes(); i += product.row_bytes())
-                differ += !std::equal(got.begin() + i, got.begin() + i + product.row_bytes(), expected.begin() + i);
-            INFO(text(a, b) << ", n " << shape.n << ", k " << shape.k);
-            CHECK(differ == 0);
+            const Bytes expected = product_of_all(product);
+            for (const int64_t rows : {1, 8, 16, 20, 40, 64, 150, 400})
+                for (const int32_t sm_count : {0, 1, 7, 40}) {
+                    Batch batch{{}, {}, sm_count};
+                    for (int64_t row = 0; row < rows; ++row) batch.rows.push_back(row);
+                    const Bytes got = product.run(batch);
+                    INFO(text(a, b) << ", n " << shape.n << ", k " << shape.k << ", " << rows << " rows, " << sm_count << " SMs");
+                    REQUIRE(static_cast<int64_t>(got.size()) == rows * product.row_bytes());
+                    CHECK(std::equal(got.begin(), got.end(), expected.begin()));
+                    compared += rows;
+                }
         }
     }
+    CHECK(compared == 4 * 2 * 4 * 699);
 }
 
 TEST_CASE("row invariant: each row has the same bits in any batch on the CPU", "[cpu]") {

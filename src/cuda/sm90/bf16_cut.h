@@ -40,14 +40,13 @@ inline int64_t cost_of(const TilesToCut& tiles, const Cut& cut, int64_t clusters
 }
 
 // Returns the cut for so many multiprocessors. Tiles of which each has some are not shared, nor are those of which a block
-// would have hardly any steps. Shared tiles are all made at once, so that each block has one. With a `most` of 1 sums are
-// the same for any number of rows: tiles of 128 and of 256 tokens sum alike.
-inline Cut cut_of(const TilesToCut& tiles, int64_t multiprocessors, int32_t most = kMostSharing) {
+// would have hardly any steps. Shared tiles are all made at once, so that each block has one.
+inline Cut cut_of(const TilesToCut& tiles, int64_t multiprocessors) {
     Cut best{tiles.is_narrow ? kFewTokens : kMostTokens, 1};
     if (tiles.of(best.tokens) == 0 || tiles.of(best.tokens) >= multiprocessors) return best;
     int64_t least = cost_of(tiles, best, multiprocessors);
     for (const int32_t tokens : {best.tokens, kFewTokens})
-        for (int32_t sharing = 1; sharing <= most; sharing++) {
+        for (int32_t sharing = 1; sharing <= kMostSharing; sharing++) {
             const int64_t clusters = clusters_at_once(multiprocessors, sharing);
             if (sharing > 1 && (tiles.of(tokens) > clusters || tiles.steps < kLeastSteps * sharing)) break;
             const int64_t cost = cost_of(tiles, {tokens, sharing}, clusters);

@@ -40,6 +40,7 @@ struct Fp8Shared {
     static constexpr Weights kKind = Weights::Bits4;
     static constexpr bool kFolded = is_folded(tokens, scales_of_tokens);
     static constexpr bool kRepeats = true;  // the last scale of a line, where blocks do not exist
+    static constexpr bool kHasPieces = false;
     static constexpr int kFloats = floats_of(scales_of_tokens) * tokens;  // of a box
     struct Stage {
         alignas(1024) uint8_t boxes[kBoxes][tokens * kBlockNumbers];

@@ -43,14 +43,26 @@ struct Ctas {
     int64_t count;
     bool share_tiles;
     uint64_t sum_bytes, bytes;  // of the sums that they leave, and with what says that they are there
+    Pieces pieces;
 };
 
+// Returns the CTAs of so many tiles whose contraction is cut into pieces. A CTA has one piece or some of a tile where all
+// then run at once, else all of a tile at a time.
+inline Ctas ctas_of_pieces(Pieces pieces, int32_t tokens, int64_t tiles, int64_t at_once) {
+    const auto ctas_of_tile = [&] { return ceil_div(int64_t(pieces.count), int64_t(pieces.of_cta)); };
+    while (pieces.of_cta < pieces.count && tiles * ctas_of_tile() > at_once) pieces.of_cta++;
+    const int64_t count = ctas_of_tile() > 1 ? tiles * ctas_of_tile() : std::min(tiles, at_once);
+    const uint64_t places = pieces.count > 1 ? uint64_t(count) * pieces.of_cta : 0;
+    const uint64_t sums = places * tokens * kTileLines * sizeof(float);
+    return {count, false, sums, sums + places * kConsumerWarps * sizeof(uint64_t), pieces};
+}
+
 inline Ctas ctas_of(const GemmProblem& p, const Cut& cut, int64_t tiles, int64_t blocks, int64_t at_once) {
-    if (cut.sharing > 1) return {tiles * cut.sharing, false, 0, 0};
-    if (p.row_invariant) return {std::min(tiles, at_once), false, 0, 0};
+    if (p.row_invariant) return ctas_of_pieces(pieces_of(p.n, p.k, kTileLines), cut.tokens, tiles, at_once);
+    if (cut.sharing > 1) return {tiles * cut.sharing, false, 0, 0, {}};
     const int64_t count = std::min(ceil_div(tiles * blocks, kLeastBlocks), at_once);
     const uint64_t sums = uint64_t(count) * cut.tokens * kTileLines * sizeof(float);
-    return {count, true, sums, sums + uint64_t(count) * kConsumerWarps * sizeof(uint64_t)};
+    return {count, true, sums, sums + uint64_t(count) * kConsumerWarps * sizeof(uint64_t), {}};
 }
 
 // Returns a number that no other launch of this process has, and that no memory has by chance; its low bits are zero.
@@ -82,6 +94,7 @@ inline void fill_arguments(Arguments& args, const GemmProblem& p, int32_t rows, 
 // Gives CTAs that share tiles their memory.
 inline void share_tiles(Arguments& args, const Ctas& ctas, void* memory) {
     args.shares_tiles = ctas.share_tiles;
+    args.pieces = ctas.pieces;
     args.left_sums = static_cast<float*>(memory);
     args.left = reinterpret_cast<uint64_t*>(static_cast<uint8_t*>(memory) + ctas.sum_bytes);
     args.mark = next_mark();

@@ -181,8 +181,10 @@ __device__ __forceinline__ void finish_tile(const Arguments& args, Block& shared
         write_shared_tile<kind, out_tokens>(args, reinterpret_cast<Exchange<out_tokens>&>(shared.stages), tile,
                                             consumer.totals, repair, shared.out);
     } else {
-        if (!tile.ends) return leave_part<sums>(args, consumer.totals, repair);
-        if (tile.first_block > 0) repair |= add_parts<sums>(args, tile.first_cta, consumer.totals);
+        const uint32_t place = Block::kHasPieces ? tile.first_place + tile.before : blockIdx.x;
+        const bool own = Block::kHasPieces && args.pieces.count > 0 && args.pieces.of_cta == args.pieces.count;
+        if (!tile.ends) return leave_part<sums>(args, place, own, consumer.totals, repair);
+        if (tile.first_block > 0) repair |= add_parts<sums>(args, tile.first_place, place, consumer.totals);
         write_own_lines<kind, out_tokens, few, (Block::kTokens >= kMostTokens)>(args, tile, bf16::first_line_of(tile),
                                                                                 consumer.totals, repair, shared.out);
     }

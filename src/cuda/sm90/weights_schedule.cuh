@@ -4,6 +4,8 @@
 //     rounds         CTA c of G takes whole tiles: c, c + G, c + 2 G, ... behind those that are shared
 //     shared tiles   those of the last round and of the one before, where CTAs would idle: the blocks of all of them in a
 //                    row, in equal shares (stream-K)
+//     pieces         where rows must be invariant, parts of each tile that depend on B alone: a CTA takes some of a tile, or
+//                    all of them and then those of other tiles
 //
 //     tiles     |--- 0 ---|--- 1 ---|--- 2 ---|      a CTA may have the end of a tile, whole tiles, and the beginning of
 //     CTAs      |--- 0 ------|--- 1 ------|---       another
@@ -32,11 +34,16 @@ __device__ __forceinline__ uint32_t count_group_tiles(const GroupedRows& grouped
 }
 
 // Begins the schedule of a CTA. A warp calls it.
+template <bool has_pieces>
 __device__ __forceinline__ void begin_schedule(const Arguments& args, uint32_t of_tile, Schedule& to) {
     const GemmProblem& p = args.problem;
     const uint32_t ctas = cluster_count(), cta = cluster_index();
     Schedule schedule{cta, 0, 0, 1, of_tile, {}};
-    if (args.shares_tiles) {
+    if (has_pieces && args.pieces.count > 0) {
+        const uint32_t of_cta = args.pieces.of_cta, ctas_of_tile = (args.pieces.count + of_cta - 1) / of_cta;
+        const uint32_t first = cta % ctas_of_tile * of_cta;
+        schedule = {cta / ctas_of_tile, first, first, ctas / ctas_of_tile, of_tile, {}};
+    } else if (args.shares_tiles) {
         const uint32_t of_tokens = p.grouping == Grouping::Rows ? count_group_tiles({p.groups, p.group_rows}, args.units)
                                                                 : args.units.group_tiles(uint32_t(p.m));
         const uint32_t tiles = of_tokens * args.line_tiles, rest = tiles % ctas;
@@ -50,20 +57,35 @@ __device__ __forceinline__ void begin_schedule(const Arguments& args, uint32_t o
     __syncwarp();
 }
 
+// Takes the next piece, of so many blocks, and returns the number of its tile.
+__device__ __forceinline__ uint32_t next_piece(const Pieces& pieces, uint32_t blocks, Schedule& schedule) {
+    const uint32_t piece = schedule.left, first = piece * blocks, tile = schedule.tile;
+    schedule.part = {int32_t(first), int32_t(min(blocks, schedule.of_tile - first)),
+                     blockIdx.x * pieces.of_cta - schedule.begin, piece + 1 == pieces.count, uint16_t(piece)};
+    if (++schedule.left == min(schedule.begin + pieces.of_cta, pieces.count))
+        schedule.tile += schedule.of_share, schedule.left = schedule.begin;
+    return tile;
+}
+
 // Returns the number of the next tile, of which the CTA takes the schedule's part. A warp calls it.
-__device__ __forceinline__ uint32_t next_tile(const Arguments& args, Schedule& of) {
+template <bool has_pieces>
+__device__ __forceinline__ uint32_t next_tile(const Arguments& args, uint32_t piece_blocks, Schedule& of) {
     Schedule schedule = of;
     const uint32_t of_tile = schedule.of_tile, begin = schedule.begin, end = begin + schedule.left;
     uint32_t tile = schedule.tile;
-    if (schedule.left == 0) {
+    if (has_pieces && args.pieces.count > 0) {
+        tile = next_piece(args.pieces, piece_blocks, schedule);
+    } else if (schedule.left == 0) {
         const uint32_t cta = block_of_cluster();
         const int32_t first = int32_t(of_tile * cta / args.sharing), last = int32_t(of_tile * (cta + 1) / args.sharing);
-        schedule.part = {first, last - first, 0, true};
+        schedule.part = {first, last - first, 0, true, 0};
         schedule.tile += cluster_count();
     } else {
         tile = (end - 1) / of_tile;
         const uint32_t first = tile * of_tile, from = max(begin, first);
-        schedule.part = {int32_t(from - first), int32_t(end - from), first / schedule.of_share, end == first + of_tile};
+        const uint32_t first_cta = first / schedule.of_share;
+        schedule.part = {int32_t(from - first), int32_t(end - from), first_cta, end == first + of_tile,
+                         uint16_t(has_pieces ? blockIdx.x - first_cta : 0)};
         schedule.left = from - begin;
     }
     __syncwarp();  // all have read it
@@ -81,11 +103,11 @@ __device__ __forceinline__ void pad_last_tile(const Arguments& args, bf16::Tile&
 // Finds tiles, one warp.
 template <class Block>
 __device__ __forceinline__ void find_tiles(const Arguments& args, Block& shared) {
-    begin_schedule(args, uint32_t((args.problem.k + Block::kBlock - 1) / Block::kBlock), shared.schedule);
+    begin_schedule<Block::kHasPieces>(args, uint32_t((args.problem.k + Block::kBlock - 1) / Block::kBlock), shared.schedule);
     bool exists = true;
 #pragma unroll 1
     for (Ring<kSlots> slots; exists; slots.next()) {
-        bf16::Tile tile = bf16::find_tile(args, next_tile(args, shared.schedule));
+        bf16::Tile tile = bf16::find_tile(args, next_tile<Block::kHasPieces>(args, args.pieces.numbers / Block::kBlock, shared.schedule));
         pad_last_tile(args, tile);
         wait(shared.tile_free[slots.at()], slots.parity() ^ 1);
         if (read_thread() % 32 == 0) {

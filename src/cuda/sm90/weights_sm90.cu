@@ -23,7 +23,6 @@
 #include "cuda/sm90/weights_blocks.cuh"
 #include "cuda/sm90/weights_few.cuh"
 #include "cuda/sm90/weights_host.cuh"
-#include "cuda/sm90/weights_ordered.h"
 #include "cuda/sm90/weights_output.cuh"
 #include "cuda/sm90/weights_producer.cuh"
 #include "cuda/sm90/weights_scaled.cuh"
@@ -139,14 +138,31 @@ bool has_rows_of_groups(const GemmProblem& p) {
     return p.grouping == Grouping::Rows && is_faster && rows_of(p) > few_rows;
 }
 
+// Returns the tokens of a tile, `fewest` to `most`, with which a contraction in pieces costs least: all have the same sums.
+int32_t tokens_of_pieces(const GemmProblem& p, int32_t fewest, int32_t most) {
+    constexpr int64_t multiprocessors = 132;
+    int32_t best = most;
+    int64_t least = INT64_MAX;
+    for (int32_t tokens : {fewest, kLeastTokens, kSomeTokens, most}) {
+        const Room room{multiprocessors, multiprocessors * ctas_of_sm(tokens)};
+        const int64_t tiles = tiles_of(p, tokens / parts_of_numbers(p.a));
+        const Pieces pieces = ctas_of_pieces(pieces_of(p.n, p.k, kTileLines), tokens, tiles, room.ctas).pieces;
+        const Cut cut{tokens, int32_t(ceil_div(pieces.count, pieces.of_cta))};
+        const int64_t cost = weights::cost_of(tiles, ceil_div(p.k, int64_t(kBlockNumbers)), cut, room);
+        if (cost < least) best = tokens, least = cost;
+    }
+    return best;
+}
+
 // Returns the tokens of a tile, those of F16 counted twice. The copy engine brings those of tiles of 16 as they lie.
 int32_t tokens_of(const GemmProblem& p) {
     void* const workspace = reinterpret_cast<void*>(kWorkspaceAlignment);  // as aligned as it will be
     const bool has_few = !has_fp8_blocks(p) && !has_rows_of_groups(p) &&
                          unmappable(map_of_tokens(as_bf16(p, Side::A, workspace), 1)).empty();
-    const int32_t fewest = has_few ? kFewestTokens : kLeastTokens;
+    const int32_t fewest = has_few ? kFewestTokens : kLeastTokens, most = has_fp8_blocks(p) ? kMostTokens : kWideTokens;
+    if (p.row_invariant && p.grouping == Grouping::None) return tokens_of_pieces(p, fewest, most);
     const int32_t tokens = weights::tokens_of(rows_of(p), p.grouping == Grouping::Rows, fewest);
-    return tokens == kMostTokens && !has_fp8_blocks(p) ? kWideTokens : tokens;
+    return tokens == kMostTokens ? most : tokens;
 }
 
 // Returns the rows of A of a box.
@@ -173,13 +189,6 @@ Ctas ctas_of(const Context& context, const GemmProblem& p, const Cut& cut) {
                             room_of(context, p, ctas_of_sm(cut.tokens)).ctas);
 }
 
-// Returns whether a kernel of weights_ordered.cu multiplies. FP8's tiles of this file have the same sums where no CTAs share
-// them, and are faster where there are many.
-bool is_ordered(const Context& context, const GemmProblem& p) {
-    if (!p.row_invariant || !has_fp8_blocks(p)) return p.row_invariant;
-    return 2 * tiles_of(p, tile_rows(p)) <= room_of(context, p, 1).multiprocessors;
-}
-
 bool keeps_rows(const GemmProblem&) { return true; }
 
 Reason needs_operands(const GemmProblem& p) {
@@ -188,9 +197,6 @@ Reason needs_operands(const GemmProblem& p) {
             return format_text("needs b quantized, and E4M3 where it has scales of 128, found %s",
                                find_format(format)->name);
         };
-    if (p.row_invariant && !has_fp8_blocks(p) && (!is_block_scaled(p.b) || p.b.bits == 6))
-        return "needs b in MXFP8, MXFP4, NVFP4 or FP8 with scales of 128 for invariant rows, found another format or "
-               "scaling";
     if (auto reason = needs_words_of_scales(p.b); !reason.empty()) return reason;
     if (!can_be_bf16(p.a))
         return [format = p.a.format] {
@@ -206,7 +212,7 @@ TileMap map_of_codes(const GemmProblem& p) {
 }
 
 // Returns whether a pass arranges the tokens.
-bool arranges(const GemmProblem& p) { return !has_fp8_blocks(p) && !p.row_invariant && tokens_of(p) != kFewestTokens; }
+bool arranges(const GemmProblem& p) { return !has_fp8_blocks(p) && tokens_of(p) != kFewestTokens; }
 
 // Says where the tokens of a product lie in its workspace: behind an A that a pass makes BF16 those that another one
 // arranges.
@@ -238,9 +244,7 @@ Prepared prepare(const Context& context, const GemmProblem& p) {
     if (auto reason = needs_cuda(context); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_chip(context); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_operands(p); !reason.empty()) return {reason, 0, nullptr};
-    constexpr double least_part = 8;  // of a tile: those of weights_ordered.cu may be so much smaller
-    if (auto reason = needs_sizes(p, double(tiles_of(p, tile_rows(p))) * least_part); !reason.empty())
-        return {reason, 0, nullptr};
+    if (auto reason = needs_sizes(p, double(tiles_of(p, tile_rows(p)))); !reason.empty()) return {reason, 0, nullptr};
     if (auto reason = needs_maps(p); !reason.empty()) return {reason, 0, nullptr};
     return {{}, tokens_at(p, nullptr).bytes + ctas_of(context, p, cut_of(context, p)).bytes, nullptr};
 }
@@ -258,11 +262,6 @@ Arguments arguments_of(const GemmProblem& p, const GemmOperand& tokens, const Cu
 
 void run(const Context& context, const GemmProblem& p, const Launch& call) {
     const CurrentDevice current(*context.cuda);  // whose driver encodes tensor maps
-    if (is_ordered(context, p)) {
-        const GemmOperand tokens = tokens_at(p, call.workspace).numbers;
-        if (!is_bf16(p.a)) widen(context, p, Side::A, tokens, call.stream);
-        return run_ordered(context, p, tokens, call.stream);
-    }
     const Cut cut = cut_of(context, p);
     const Ctas ctas = ctas_of(context, p, cut);
     if (ctas.count == 0) return;
@@ -280,7 +279,6 @@ void load(const Context& context) {
     load_kernels(kernels);
     load_widen(context);
     load_arrange_tokens();
-    load_ordered();
 }
 
 int32_t bound(const Context&, const GemmProblem&) { return MXQ_BOUND_EXACT_PRODUCTS; }

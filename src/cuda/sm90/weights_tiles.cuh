@@ -20,25 +20,27 @@ using bf16::kWarpLines;
 
 // Holds what a kernel is called with.
 struct Arguments : bf16::Arguments {
-    float* left_sums;   // that CTAs leave for others, a place for each CTA
-    uint64_t* left;     // of each consumer warp of each CTA: `mark`, and in its low bits repairs, once its sums are there
+    float* left_sums;   // of parts of tiles, a place for each
+    uint64_t* left;     // of each consumer warp of each place: `mark`, and in its low bits repairs, once its sums are there
     uint64_t mark;      // a number that no other launch has
     bool shares_tiles;  // those of the last rounds
+    Pieces pieces;      // of a contraction that is cut alike for any number of rows; 0: it is not
 };
 
 // Says which blocks of a tile's contraction a CTA takes.
 struct Part {
     int32_t first_block, blocks;
-    uint32_t first_cta;  // that has a part of the tile
-    bool ends;           // with the contraction
+    uint32_t first_place;  // of the sums of the tile's first part
+    bool ends;             // with the contraction
+    uint16_t before;       // parts of the tile before this one
 };
 struct Tile : bf16::Tile, Part {};
 
 // Says which tiles a CTA takes next (weights_schedule.cuh). It lies in shared memory, since registers are short.
 struct Schedule {
     uint32_t tile;               // the next whole one
-    uint32_t begin, left;        // of the CTA's share: its first block, and how many are left
-    uint32_t of_share, of_tile;  // blocks
+    uint32_t begin, left;        // of the CTA's share: its first block, and how many are left; or its first piece, and the next
+    uint32_t of_share, of_tile;  // blocks; where there are pieces, tiles at once
     Part part;                   // of the tile that was found last
 };
 
@@ -101,6 +103,7 @@ struct Shared {
     static constexpr int kOutTokens = std::max(tokens, bf16::kOutTokens);  // of sums
     static constexpr bool kRepeats = false;  // the last scale of a line
     static constexpr bool kFolded = false;   // scales, into codes
+    static constexpr bool kHasPieces = true;
     static constexpr bool kCopiesScales = tokens != kFewestTokens;  // a warp; else the consumers, but for swizzled ones
     static constexpr int kCtas = ctas_of_sm(tokens), kMostBytes = 227 * 1024 / kCtas - (kCtas - 1) * 1024;
     static constexpr int kRest = int(sizeof(bf16::OutOfWarps)) + 1024,

@@ -114,7 +114,7 @@ Cut cut_of(const Context& context, const GemmProblem& p) {
     const int64_t groups = p.grouping == Grouping::Rows ? std::max<int64_t>(1, p.groups.count) : 1;
     const TilesToCut tiles{token_tiles_of(p, kMostTokens) * line_tiles(p), token_tiles_of(p, kFewTokens) * line_tiles(p),
                            arranged_steps_of(p), parts_of_numbers(p.a) == 2 || p.m <= kFewTokens / 2 * groups};
-    return cut_of(tiles, blocks_at_most(context, p), p.row_invariant ? 1 : kMostSharing);
+    return cut_of(tiles, blocks_at_most(context, p));
 }
 
 Reason needs_sizes(const Context& context, const GemmProblem& p) {
@@ -189,6 +189,6 @@ int32_t bound(const Context&, const GemmProblem&) { return MXQ_BOUND_EXACT_PRODU
 }  // namespace
 
 const GemmImplementation wgmma_bf16_sm90{
-    .name = "wgmma_bf16_sm90", .run = run, .load = load, .bound = bound, .prepare = prepare, .keeps_rows = keeps_all_rows};
+    .name = "wgmma_bf16_sm90", .run = run, .load = load, .bound = bound, .prepare = prepare};
 
 }  // namespace mxq::cuda
