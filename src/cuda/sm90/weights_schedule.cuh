@@ -107,7 +107,8 @@ __device__ __forceinline__ void find_tiles(const Arguments& args, Block& shared)
     bool exists = true;
 #pragma unroll 1
     for (Ring<kSlots> slots; exists; slots.next()) {
-        bf16::Tile tile = bf16::find_tile(args, next_tile<Block::kHasPieces>(args, args.pieces.numbers / Block::kBlock, shared.schedule));
+        const uint32_t piece_blocks = args.pieces.numbers / Block::kBlock;
+        bf16::Tile tile = bf16::find_tile(args, next_tile<Block::kHasPieces>(args, piece_blocks, shared.schedule));
         pad_last_tile(args, tile);
         wait(shared.tile_free[slots.at()], slots.parity() ^ 1);
         if (read_thread() % 32 == 0) {

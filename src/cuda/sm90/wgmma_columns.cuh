@@ -1,58 +1,9 @@
-// Products of tiles in shared memory by a warpgroup, as in wgmma.cuh: 64 rows of A by as many rows of B as d has columns, from 16
-// to 128. wgmma.cuh has those with 64.
+// Products of tiles in shared memory by a warpgroup, as in wgmma.cuh: 64 rows of A by as many rows of B as d has columns. wgmma.cuh
+// has those with 64.
 #pragma once
 #include "cuda/sm90/wgmma.cuh"
 
 namespace mxq::cuda::sm90 {
-
-// d = A * B^T over 16 BF16 elements of the contraction, plus d where `adds`.
-__device__ __forceinline__ void multiply_bf16(float (&d)[8], TileDescriptor a, TileDescriptor b, bool adds) {
-    asm volatile(
-        "{\n"
-        ".reg .pred adds;\n"
-        "setp.ne.b32 adds, %10, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7}, "
-        "%8, %9, adds, 1, 1, 0, 0;\n"  // neither operand is negated or transposed
-        "}"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
-        : "l"(a.bits), "l"(b.bits), "r"(int(adds)));
-}
-__device__ __forceinline__ void multiply_bf16(float (&d)[16], TileDescriptor a, TileDescriptor b, bool adds) {
-    asm volatile(
-        "{\n"
-        ".reg .pred adds;\n"
-        "setp.ne.b32 adds, %18, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-        "%16, %17, adds, 1, 1, 0, 0;\n"  // neither operand is negated or transposed
-        "}"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-          "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
-        : "l"(a.bits), "l"(b.bits), "r"(int(adds)));
-}
-__device__ __forceinline__ void multiply_bf16(float (&d)[64], TileDescriptor a, TileDescriptor b, bool adds) {
-    asm volatile(
-        "{\n"
-        ".reg .pred adds;\n"
-        "setp.ne.b32 adds, %66, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-        "%64, %65, adds, 1, 1, 0, 0;\n"  // neither operand is negated or transposed
-        "}"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-          "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-          "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-          "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-          "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
-          "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
-          "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-          "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-        : "l"(a.bits), "l"(b.bits), "r"(int(adds)));
-}
 
 // d = A * B^T over 32 E4M3 codes of the contraction, plus d where `adds`. Sums of FP8 products keep about 14 bits.
 __device__ __forceinline__ void multiply_e4m3(float (&d)[16], TileDescriptor a, TileDescriptor b, bool adds) {
