@@ -460,6 +460,11 @@ TEST_CASE("chips: who takes rows that must be invariant on Hopper") {
             CHECK(taker(90, newest, p) == of_weights);
         }
     }
+    for (const recorder::Sizes& empty : {recorder::Sizes{0, 384, 512}, {64, 0, 512}, {64, 384, 0}}) {
+        GemmProblem p = recorder::dense(of(bf16(), mxfp4, false, empty));
+        p.row_invariant = true;
+        CHECK(taker(90, newest, p) != of_weights);
+    }
     for (int64_t m : {1, 64, 5000}) {
         CHECK(dense(90, mxfp8(), mxfp8(), m) == of_weights);
         CHECK(dense(90, bf16(), fp8(MXQ_SCALING_128X128), m) == of_weights);

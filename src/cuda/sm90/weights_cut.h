@@ -52,15 +52,18 @@ struct Pieces {
 constexpr int64_t kPieceUnit = 256;  // numbers: a block of any kernel
 
 // Returns the pieces of a contraction, for a CTA each: enough for most SMs where a product has few rows, but none so short
-// that many rows pay for it. They depend on B alone. us of MXFP4 on an H200, 2026-11-30, with 1, 2 and 4 pieces:
+// that many rows pay for it. They depend on B alone. us of MXFP4 on an H200, 2026-11-30:
 //
-//     rows of (8192,8192)    16                64                4096
-//                            -, -, 26.5        -, -, 35.9        753, -, 1016
+//     rows                   16      64      256     4096
+//     (4096,4096), 2 pieces  16.4    19.0    27.6    257
+//                  4         14.4    22.0    34.9    367
+//     (8192,8192), 2         26.7    39.3    71.0    842
+//                  4         26.5    35.9            1016
 inline Pieces pieces_of(int64_t n, int64_t k, int64_t tile_lines) {
     constexpr int64_t ctas = 128, least_numbers = 2048;
-    const int64_t tiles = (n + tile_lines - 1) / tile_lines;
+    const int64_t tiles = std::max<int64_t>((n + tile_lines - 1) / tile_lines, 1);
     const int64_t wanted = std::clamp<int64_t>(std::min(ctas / tiles, k / least_numbers), 1, kMostSharing);
-    const int64_t numbers = ((k + wanted - 1) / wanted + kPieceUnit - 1) / kPieceUnit * kPieceUnit;
+    const int64_t numbers = std::max<int64_t>(((k + wanted - 1) / wanted + kPieceUnit - 1) / kPieceUnit, 1) * kPieceUnit;
     return {uint32_t(numbers), uint32_t((k + numbers - 1) / numbers), 1};
 }
 
