@@ -61,9 +61,10 @@ constexpr int64_t kPieceUnit = 256;  // numbers: a block of any kernel
 //                  4         26.5    35.9            1016
 inline Pieces pieces_of(int64_t n, int64_t k, int64_t tile_lines) {
     constexpr int64_t ctas = 128, least_numbers = 2048;
-    const int64_t tiles = std::max<int64_t>((n + tile_lines - 1) / tile_lines, 1);
+    n = std::max<int64_t>(n, 1), k = std::max<int64_t>(k, 1);  // of products that are declined later
+    const int64_t tiles = (n + tile_lines - 1) / tile_lines;
     const int64_t wanted = std::clamp<int64_t>(std::min(ctas / tiles, k / least_numbers), 1, kMostSharing);
-    const int64_t numbers = std::max<int64_t>(((k + wanted - 1) / wanted + kPieceUnit - 1) / kPieceUnit, 1) * kPieceUnit;
+    const int64_t numbers = ((k + wanted - 1) / wanted + kPieceUnit - 1) / kPieceUnit * kPieceUnit;
     return {uint32_t(numbers), uint32_t((k + numbers - 1) / numbers), 1};
 }
 
