@@ -2,7 +2,7 @@
 # ./tests/compute_sanitizer.sh [--part I/N] [--tools "memcheck racecheck initcheck synccheck"] [--calls K] [--seconds S]
 #   [--without "NAME..."] [--list] [build-dir]
 # Runs each family of kernels under each tool of compute-sanitizer, on a GPU: random calls of the search that take the
-# implementation. Families are the implementations of src/cuda/implementations.def, each with its verb of src/dispatch/lists.cpp. One
+# implementation, and a test case for the fused steps of an expert layer. Families are the implementations of src/cuda/implementations.def, each with its verb of src/dispatch/lists.cpp. One
 # that has no verb here, or no call that it takes, is a failure, unless --without names it with the reason that a chip or a
 # cuBLASLt has not what it needs.
 #   --part I/N    the I-th of N parts of the families
@@ -32,6 +32,8 @@ finish() {
     exit
 }
 
+layer=expert_layer
+
 # ---- Families --------------------------------------------------------------------------------------------------------
 
 # A line "verb implementation" for each implementation of CUDA in each list, by the verb that has the list first.
@@ -46,8 +48,9 @@ families_of_lists() {
             return of
         }' "$source/src/dispatch/lists.cpp"
 }
-# Rows by index have no verb: products gather them for the implementations that do not read them.
-families() { families_of_lists && echo "gemm gather_rows"; }
+# Rows by index have no verb: products gather them for the implementations that do not read them. Nor have fused steps of an
+# expert layer.
+families() { families_of_lists && printf '%s\n' "gemm gather_rows" "$layer "{mma_bf16_rows_activate,mma_bf16_rows_routed,combine_choices}; }
 
 mapfile -t names < <(sed -n 's/^MXQ_IMPLEMENTATION([a-z0-9]*, [A-Za-z]*, \([a-z0-9_]*\))$/\1/p' "$source/src/cuda/implementations.def")
 mapfile -t all < <(families)
@@ -73,6 +76,8 @@ kernels_of() {
     requantize_values) echo quantize_tile_kernel ;;
     activate_quantize) echo activate_kernel ;;
     activate_backward*) echo gradient_kernel ;;
+    mma_bf16_rows_activate | mma_bf16_rows_routed) echo mma_bf16_rows ;;
+    combine_choices) echo combine_kernel ;;
     swizzle_scales) echo swizzle_ ;;
     *) echo "$1" ;;
     esac
@@ -103,10 +108,12 @@ run() { # tool verb implementation
     [ "$3" = gather_rows ] && asked=(--list "$work/indexed")
     # initcheck sees bytes of a shared block that nothing sets; --divided would hide those before a buffer.
     [ "$1" = initcheck ] || asked+=(--divided)
+    local program=("$search" --device cuda "${asked[@]}")
+    [ "$2" = $layer ] && program=("$build/tests/mxq_tests" "expert layer: few tokens in three launches\\, the bits of single verbs · cuda")
     timeout -k 10 "$seconds" "$sanitizer" --tool "$1" --error-exitcode 99 --print-limit 5 "${options[@]}" \
-        "$search" --device cuda "${asked[@]}" >"$log" 2>&1 || code=$?
-    if [ "$code" = 0 ] && grep -q 'passed, 0 failed' "$log" && [ "$(said_runs "$3")" -gt 0 ]; then
-        echo "pass  $1 $2:$3, $(said_runs "$3") runs ($((SECONDS - begin)) s)"
+        "${program[@]}" >"$log" 2>&1 || code=$?
+    if [ "$code" = 0 ] && grep -q 'passed, 0 failed' "$log" && [ "$(said_runs "$2" "$3")" -gt 0 ]; then
+        echo "pass  $1 $2:$3, $(said_runs "$2" "$3") runs ($((SECONDS - begin)) s)"
         passed=$((passed + 1))
     elif [[ $3 = cublaslt* ]] && grep -q 'Internal Sanitizer Error' "$log"; then
         # racecheck of CUDA 13.0 does not survive some kernels of cuBLASLt on an H200, though it is told to leave them alone.
@@ -118,8 +125,12 @@ run() { # tool verb implementation
         failed=$((failed + 1))
     fi
 }
-# Runs of the implementation that the search counted; of rows by index all.
-said_runs() { awk -v name="$([ "$1" = gather_rows ] || echo "$1")" '/^  [a-z_]+ [a-z0-9_]+ +[0-9]+$/ && (name == "" || $2 == name) { n += $3 } END { print n + 0 }' "$log"; }
+# Runs of the implementation that the search counted; of rows by index all, and a test case is one.
+said_runs() { # verb implementation
+    [ "$1" = $layer ] && echo 1 && return
+    awk -v name="$([ "$2" = gather_rows ] || echo "$2")" \
+        '/^  [a-z_]+ [a-z0-9_]+ +[0-9]+$/ && (name == "" || $2 == name) { n += $3 } END { print n + 0 }' "$log"
+}
 
 work=$(mktemp -d)
 trap 'rm -rf "$log" "$work"' EXIT
