@@ -54,7 +54,7 @@ __device__ __forceinline__ uint32_t wait_for_parts(const Arguments& args, uint32
 // Loads of a batch do not wait for one another.
 template <int count>
 __device__ __forceinline__ uint32_t add_parts(const Arguments& args, uint32_t first_place, uint32_t end, float* sums) {
-    constexpr int batch = count < kMostTokens / 2 ? 1 : count % 16 == 0 ? 4 : 2;  // of four sums
+    constexpr int batch = count < kMostTokens / 2 ? 1 : count % 32 == 0 ? 8 : 6;  // of four sums
     static_assert(count % (4 * batch) == 0);
     const uint32_t repair = wait_for_parts(args, first_place, end);
 #pragma unroll
