@@ -49,3 +49,13 @@ TEST_CASE("numerics: a multiply-add has one rounding", "[cpu]") {
     CHECK(std::isnan(mxq::fused_multiply_add(NAN, 0, 0)));
     CHECK(mxq::float_bits(mxq::fused_multiply_add(-0.0f, 1, -0.0f)) == 0x80000000);
 }
+
+// Adds half of the last bit, and 2^-46 of it less or 2^-36 of it more, which double loses.
+TEST_CASE("numerics: a multiply-add beside a tie rounds towards the exact sum", "[cpu]") {
+    for (const float sign : {1.0f, -1.0f})
+        for (const float number : {1.0f, 1 + 0x1p-23f}) {
+            const float c = sign * number, next = sign * (number + 0x1p-23f);
+            CHECK(mxq::fused_multiply_add(sign * 0x1p-24f * (1 + 0x1p-23f), 1 - 0x1p-23f, c) == c);
+            CHECK(mxq::fused_multiply_add(sign * 0x1p-24f * (1 + 0x1p-12f), 1 - 0x1p-12f + 0x1p-24f, c) == next);
+        }
+}
