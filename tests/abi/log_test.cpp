@@ -1,7 +1,11 @@
 // The callback of the log gets the lines that stderr would get.
 #include "says.h"
 
+#include <unistd.h>
+
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <mutex>
 #include <thread>
 
@@ -54,7 +58,33 @@ size_t lines_at(mxq_log_level level, mxq_context* context) {
     return lines.all.size();
 }
 
+// Returns how many bytes a call writes to stderr.
+long bytes_on_stderr(mxq_context* context) {
+    const std::unique_ptr<FILE, int (*)(FILE*)> file(std::tmpfile(), std::fclose);
+    std::fflush(stderr);
+    const int kept = dup(STDERR_FILENO);
+    dup2(fileno(file.get()), STDERR_FILENO);
+    const mxq_status status = quantize(context);
+    dup2(kept, STDERR_FILENO);
+    close(kept);
+    ok(status);
+    std::fseek(file.get(), 0, SEEK_END);
+    return std::ftell(file.get());
+}
+
 }  // namespace
+
+TEST_CASE("log: MXQ_LOG is read once, by the first verb") {
+    const testing::Context context = testing::cpu_context(1);
+    const char* const before = std::getenv("MXQ_LOG");
+    const std::string kept = before ? before : "";
+    const long bytes = bytes_on_stderr(context);
+    for (const char* level : {"info", "off"}) {
+        setenv("MXQ_LOG", level, 1);
+        CHECK(bytes_on_stderr(context) == bytes);
+    }
+    before ? setenv("MXQ_LOG", kept.c_str(), 1) : unsetenv("MXQ_LOG");
+}
 
 TEST_CASE("log: a callback gets the lines of its level, with the level and without the end of line") {
     const testing::Context context = testing::cpu_context(1);

@@ -146,6 +146,20 @@ TEST_CASE("apart: dequantize and requantize, every format, layout and part", "[c
     CHECK(ran == 6 * 2 * 66);
 }
 
+TEST_CASE("apart: each expert of a list has its own codes and scales", "[cpu]") {
+    const testing::Dims dims{3, 2, 32};
+    const oracle::Spec spec = testing::spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X32);
+    oracle::Part stored = stored_part(spec, dims, MXQ_PART_ROWWISE, false, 1);
+    for (size_t i = 0; i < stored.scales.size(); ++i) stored.scales[i] = static_cast<uint8_t>(120 + i);
+    auto dense = tensor_of(spec, dims, false), listed = tensor_of(spec, dims, false);
+    const testing::InputPart input(testing::cpu(), dense, spec, MXQ_PART_ROWWISE, stored);
+    const ApartPart memory(listed, spec, dims, MXQ_PART_ROWWISE, false, stored, Way::list);
+    Output expected(dims), got(dims);
+    testing::run(testing::cpu(), mxq_dequantize, mxq_dequantize_query, nullptr, dense, expected.tensor);
+    testing::run(testing::cpu(), mxq_dequantize, mxq_dequantize_query, nullptr, listed, got.tensor);
+    CHECK(testing::difference(got.buffer.read(), expected.buffer.read()) == "");
+}
+
 TEST_CASE("apart: gemm, both operands as pieces of larger matrices, every format and transpose", "[cpu]") {
     const int64_t m = 45, n = 51, k = 160;
     int ran = 0;
