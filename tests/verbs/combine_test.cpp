@@ -136,4 +136,12 @@ TEST_CASE("combine: refusals", "[cpu]") {
     CHECK(combine() == MXQ_STATUS_OK);
     ok(mxq_routing_set_memory(routing.handle, nullptr, 0));
     MXQ_REFUSED(combine(), MXQ_STATUS_MISSING_BUFFER, "routing.choice_rows is NULL", "mxq_route");
+
+    const int32_t ends[8] = {8, 8, 8, 8, 8, 8, 8, 8}, row_tokens[8] = {};
+    int32_t rows[8] = {0, 1, 2, 3, -1, 8, 6, 7};
+    ok(mxq_routing_set_computed(routing.handle, ends, sizeof ends, row_tokens, sizeof row_tokens, rows, sizeof rows, nullptr,
+                                0));
+    MXQ_REFUSED(combine(), MXQ_STATUS_INVALID_ARGUMENT, "routing.choice_rows[5] is 8", "to 7", "call mxq_route");
+    rows[5] = 7;
+    CHECK(combine() == MXQ_STATUS_OK);
 }

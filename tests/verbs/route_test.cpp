@@ -120,6 +120,13 @@ TEST_CASE("route: setters refuse what cannot be") {
     const auto route = [&] { return mxq_route(testing::any_context(), nullptr, routing, nullptr, 0, nullptr); };
     MXQ_REFUSED(route(), invalid, "another library computed", "mxq_routing_set_memory");
     MXQ_REFUSED(mxq_route(testing::any_context(), nullptr, nullptr, nullptr, 0, nullptr), invalid, "routing is NULL");
+    testing::RoutingHandle many;
+    ok(mxq_routing_create(3, 2, 128, many.out()));
+    ok(mxq_routing_set_local_experts(many, 0, 64));
+    ok(mxq_routing_set_memory(many, memory, 1024));
+    MXQ_REFUSED(mxq_routing_set_local_experts(many, 0, 65), MXQ_STATUS_BUFFER_TOO_SMALL, "memory of 1024 bytes", "1280",
+                "65 experts");
+    CHECK(mxq_routing_set_local_experts(many, 64, 64) == MXQ_STATUS_OK);
     ok(mxq_routing_set_memory(routing, memory, sizeof memory));
     MXQ_REFUSED(route(), invalid, "routing.memory overlaps routing.ids");
     ok(mxq_routing_set_ids(routing, nullptr, 0, 0));
