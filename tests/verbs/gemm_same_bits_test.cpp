@@ -225,7 +225,8 @@ oracle::Floats with_first(size_t count, float first) {
 
 }  // namespace
 
-// AVX2 multiplies one row with 128 rows of 4-bit codes and more in integers, in passes over 16384 codes, but not rows of F32.
+// AVX2 multiplies one row with 128 rows of 4-bit codes and more in integers, in passes over 16384 codes, but not rows of
+// F32.
 TEST_CASE("gemm formats: the same bits of one row and many of 4-bit codes for any instruction set", "[cpu]") {
     OtherCpu reference("scalar", 1), others[] = {{"avx2", 1}, {"avx512bw", 1}, {"avx512", 1}, {"avx512bf16", 1}};
     constexpr int64_t n = 133;
@@ -284,8 +285,12 @@ TEST_CASE("gemm formats: one row's sums keep their bits beside values far from t
 TEST_CASE("gemm formats: the same bits of 16 rows in three passes for any instruction set", "[cpu]") {
     OtherCpu reference("scalar", 1), others[] = {{"avx2", 1}, {"avx512bw", 1}, {"avx512", 1}, {"avx512bf16", 1}};
     constexpr int64_t m = 16, n = 6, k = 2 * 4096 + 96;
-    const oracle::Spec weights[] = {mxfp4, nvfp4, testing::spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X32),
-                                    testing::spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_ROW), plain, plain_spec(MXQ_FORMAT_F32)};
+    const oracle::Spec weights[] = {mxfp4,
+                                    nvfp4,
+                                    testing::spec_of(MXQ_FORMAT_MXFP8_E4M3, MXQ_SCALING_1X32),
+                                    testing::spec_of(MXQ_FORMAT_FP8_E4M3, MXQ_SCALING_ROW),
+                                    plain,
+                                    plain_spec(MXQ_FORMAT_F32)};
     const oracle::Floats x = cases::values(cases::Values::normal, m * k, 5);
     const oracle::Floats y = cases::values(cases::Values::normal, n * k, 6);
     const Operand a = make_plain(reference, MXQ_FORMAT_BF16, x, {std::nullopt, m, k}, 0);
@@ -325,8 +330,8 @@ TEST_CASE("gemm formats: rows with values from 2^64 on are extreme for any instr
                     x[128] = x[129] = 0.75f * last;
                     const float sum = last < 0x1p40f ? (0x1p24f + 2) * last : 0x1p24f * last;
                     const oracle::Bytes d = product(device, make_rows(device, format, m, x), b, m, n);
-                    INFO(mxq_format_name(format) << ", " << m << " rows, " << sum << ", "
-                                                 << mxq_context_description(device.context));
+                    INFO(mxq_format_name(format)
+                         << ", " << m << " rows, " << sum << ", " << mxq_context_description(device.context));
                     CHECK(oracle::load(MXQ_FORMAT_F32, d.data(), static_cast<size_t>(m * n)) ==
                           oracle::Floats(static_cast<size_t>(m * n), sum));
                     ++ran;
@@ -335,8 +340,8 @@ TEST_CASE("gemm formats: rows with values from 2^64 on are extreme for any instr
     CHECK(ran == 5 * 2 * 2 * 2);
 }
 
-// Sums of values near the ends of fp32's range, which are exact. Products are below 2^-149 before they are summed or have their
-// scale, or sums of values of B that share a scale are infinite where those of their codes are not.
+// Sums of values near the ends of fp32's range, which are exact. Products are below 2^-149 before they are summed or have
+// their scale, or sums of values of B that share a scale are infinite where those of their codes are not.
 TEST_CASE("gemm formats: sums of few and of many rows near the ends of the range", "[cpu]") {
     constexpr int64_t n = 3;
     oracle::Bytes half(32 / 2), cancelling;

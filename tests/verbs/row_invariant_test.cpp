@@ -1,5 +1,5 @@
-// mxq_gemm_options_set_row_invariant: the bits of a row of D are the same in batches of any size and order, in groups, with other
-// rows of NaN and huge numbers, on any number of SMs, by calls and by graphs.
+// mxq_gemm_options_set_row_invariant: the bits of a row of D are the same in batches of any size and order, in groups, with
+// other rows of NaN and huge numbers, on any number of SMs, by calls and by graphs.
 #include "gemm_operands.h"
 
 #include <algorithm>
@@ -290,8 +290,8 @@ MXQ_CUDA_DEVICE("row invariant: each row has the same bits in any batch, of pair
     CHECK(counts.pairs == 15);
 }
 
-// Its kernels for tiles of 16 tokens have another instruction, and contractions of 4096 and more are cut into pieces, of which
-// thread blocks have one, some or all.
+// Its kernels for tiles of 16 tokens have another instruction, and contractions of 4096 and more are cut into pieces, of
+// which thread blocks have one, some or all.
 MXQ_CUDA_DEVICE("row invariant: weights_sm90 sums alike in tiles of any size, whoever has the pieces of a contraction") {
     if (std::string(mxq_context_description(device.context)).find("sm_90") == std::string::npos) MXQ_SKIP("not an sm_90 device");
     uint64_t seed = 900;
@@ -307,7 +307,8 @@ MXQ_CUDA_DEVICE("row invariant: weights_sm90 sums alike in tiles of any size, wh
                     Batch batch{{}, {}, sm_count};
                     for (int64_t row = 0; row < rows; ++row) batch.rows.push_back(row);
                     const Bytes got = product.run(batch);
-                    INFO(text(a, b) << ", n " << shape.n << ", k " << shape.k << ", " << rows << " rows, " << sm_count << " SMs");
+                    INFO(text(a, b) << ", n " << shape.n << ", k " << shape.k << ", " << rows << " rows, " << sm_count
+                                    << " SMs");
                     REQUIRE(static_cast<int64_t>(got.size()) == rows * product.row_bytes());
                     CHECK(std::equal(got.begin(), got.end(), expected.begin()));
                     compared += rows;

@@ -1,5 +1,6 @@
-// Sums of parts of a tile (weights_schedule.cuh), by way of the workspace. A CTA leaves those of each part but the last there.
-// Who has the last one adds up those before it, in their order. Each warp does so for its lines, without a look at the others.
+// Sums of parts of a tile (weights_schedule.cuh), by way of the workspace. A CTA leaves those of each part but the last
+// there. Who has the last one adds up those before it, in their order. Each warp does so for its lines, without a look at
+// the others.
 #pragma once
 #include "cuda/sm90/weights_tiles.cuh"
 
@@ -16,8 +17,8 @@ __device__ __forceinline__ float4* part_of_lane(const Arguments& args, uint32_t 
            read_thread() % 32;
 }
 
-// Leaves the sums of a warp, and which of its lines are to be made again, for the CTA that has the end of the tile. `own`: this
-// one has it.
+// Leaves the sums of a warp, and which of its lines are to be made again, for the CTA that has the end of the tile. `own`:
+// this one has it.
 template <int count>
 __device__ __forceinline__ void leave_part(const Arguments& args, uint32_t place, bool own, const float* sums,
                                            uint32_t repair) {
@@ -30,7 +31,8 @@ __device__ __forceinline__ void leave_part(const Arguments& args, uint32_t place
     if (own)
         __stcg(flag, args.mark + repair);
     else
-        asm volatile("fence.acq_rel.gpu;\nst.release.gpu.global.u64 [%0], %1;" ::"l"(flag), "l"(args.mark + repair) : "memory");
+        asm volatile("fence.acq_rel.gpu;\nst.release.gpu.global.u64 [%0], %1;" ::"l"(flag), "l"(args.mark + repair)
+                     : "memory");
 }
 
 // Waits for a warp's parts at places from `first` to `end`, a lane for each, so that it takes as long as for one. Returns
@@ -50,8 +52,8 @@ __device__ __forceinline__ uint32_t wait_for_parts(const Arguments& args, uint32
     return __reduce_or_sync(kAllLanes, repair);
 }
 
-// Adds this part to those at places from `first_place` to `end`, one after the other. Returns which lines are to be made again.
-// Loads of a batch do not wait for one another.
+// Adds this part to those at places from `first_place` to `end`, one after the other. Returns which lines are to be made
+// again. Loads of a batch do not wait for one another.
 template <int count>
 __device__ __forceinline__ uint32_t add_parts(const Arguments& args, uint32_t first_place, uint32_t end, float* sums) {
     constexpr int batch = count < kMostTokens / 2 ? 1 : count % 32 == 0 ? 8 : 6;  // of four sums

@@ -38,8 +38,8 @@ struct Tile : bf16::Tile, Part {};
 
 // Says which tiles a CTA takes next (weights_schedule.cuh). It lies in shared memory, since registers are short.
 struct Schedule {
-    uint32_t tile;               // the next whole one
-    uint32_t begin, left;        // of the CTA's share: its first block, and how many are left; or its first piece, and the next
+    uint32_t tile;         // the next whole one, or one of pieces
+    uint32_t begin, left;  // of the CTA's share: its first block, and how many are left; of pieces: the first, the next
     uint32_t of_share, of_tile;  // blocks; where there are pieces, tiles at once
     Part part;                   // of the tile that was found last
 };

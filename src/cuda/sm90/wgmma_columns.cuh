@@ -1,5 +1,5 @@
-// Products of tiles in shared memory by a warpgroup, as in wgmma.cuh: 64 rows of A by as many rows of B as d has columns. wgmma.cuh
-// has those with 64.
+// Products of tiles in shared memory by a warpgroup, as in wgmma.cuh: 64 rows of A by as many rows of B as d has columns.
+// wgmma.cuh has those with 64.
 #pragma once
 #include "cuda/sm90/wgmma.cuh"
 
