@@ -52,7 +52,7 @@ struct Pieces {
 constexpr int64_t kPieceUnit = 256;  // numbers: a block of any kernel
 
 // Returns the pieces of a contraction, for a CTA each: enough for most SMs where a product has few rows, but none so short
-// that many rows pay for it. They depend on B alone. us of MXFP4 on an H200, 2026-11-30:
+// that many rows pay for it. They depend on B alone. us of MXFP4 on an H200, 2026-11-30 (4 pieces: sums loaded by fours):
 //
 //     rows                   16      64      256     4096
 //     (4096,4096), 2 pieces  16.4    19.0    27.6    257
