@@ -1,14 +1,14 @@
 // The warps of weights_fp8_sm90 that fold the scales of MXFP4 weights into E4M3 codes:
 //
 //     shared       128 codes of a line, and the four scales of their blocks
-//     registers    64 codes of 16 lines as E4M3 numbers, a turn: each code by a look-up in the table of its block's exponent,
-//                  counted down from the line's reference. Decoded while the tensor cores multiply the turn before
+//     registers    128 codes of 16 lines as E4M3 numbers: each code by a look-up in the table of its block's exponent,
+//                  counted down from the line's reference. Decoded while the tensor cores multiply the 128 before
 //     fp32         sums of 128 products, times the scale of the token, added to the totals
 //
 //     32 codes of a line   lane 4 r + q has quarter q of 128, a block, of lines r and r + 8: tokens are arranged for that
 //
-// E4M3 has room for E2M1 codes under scales from 2^10 below the reference to 2^4 above it. Lines with others are marked; their
-// sums are made again unless such blocks are zeros, as are those that are no numbers.
+// E4M3 has room for E2M1 codes under scales from 2^10 below the reference to 2^4 above it. Lines with others are marked;
+// their sums are made again unless such blocks are zeros, as are those that are no numbers.
 #pragma once
 #include "cuda/sm90/line_codes.cuh"
 #include "cuda/sm90/weights_fp8_tiles.cuh"
@@ -32,21 +32,19 @@ __device__ __forceinline__ uint32_t look_up(const uint2& row, uint32_t magnitude
 
 template <class Block>
 struct FoldedConsumer {
-    static constexpr int tokens = Block::kTokens, kTurnProducts = 2;
+    static constexpr int tokens = Block::kTokens, kProducts = 4;  // of 128 codes
     static constexpr TokenScales kTokenScales = Block::kTokenScales;
     static constexpr int kSums = Block::kOutTokens / 2;
-    // The columns with which boxes are unrolled, at most: with more, ptxas moves totals from box to box and spills.
-    static constexpr int kUnrolledColumns = kTokenScales == TokenScales::Of128 ? 128 : 96;
-    using Operands = uint32_t[kTurnProducts][4];
-    // Holds what a thread has of 128 codes of its two lines: 32 of each, scales of each, and rows of the table.
+    using Operands = uint32_t[kProducts][4];
+    // Holds what a thread has of 128 codes of its two lines: 32 of each, a scale of each, and rows of the table.
     struct CodesOfThread {
         uint4 codes[2];
-        uint32_t fours[2], fours_behind[2];
+        uint32_t exponents[2];
         uint2 rows[2];
     };
-    // Where its codes and scales lie in a stage, and by how many bits the scales of either line are unaligned, 8 bits each.
+    // Offsets of its codes in a stage, and of its scales of either line, 16 bits each.
     struct Place {
-        uint32_t codes, word, shifts;
+        uint32_t codes, scales;
     };
     const Fp8Arguments& args;
     Block& shared;
@@ -55,55 +53,67 @@ struct FoldedConsumer {
     uint32_t references;  // exponents of the thread's lines, one in either half
     uint32_t unusual;     // either half is not zero where a line of the thread has unusual scales
 
-    // Decodes a turn: 16 codes of the thread of either line.
-    static __device__ __forceinline__ void decode(const CodesOfThread& own, int turn, Operands& to) {
+    // Decodes the thread's codes of a box.
+    static __device__ __forceinline__ void decode(const CodesOfThread& own, Operands& to) {
 #pragma unroll
-        for (int l = 0; l < 2; l++)
+        for (int l = 0; l < 2; l++) {
+            const uint32_t words[kProducts] = {own.codes[l].x, own.codes[l].y, own.codes[l].z, own.codes[l].w};
 #pragma unroll
-            for (int i = 0; i < kTurnProducts; i++) {
-                const uint4& codes = own.codes[l];
-                const uint32_t word = turn == 0 ? (i == 0 ? codes.x : codes.y) : i == 0 ? codes.z : codes.w;
-                const uint32_t shifted = word * 16, magnitudes = word & 0x77777777u;  // signs of even codes
+            for (int i = 0; i < kProducts; i++) {
+                const uint32_t word = words[i], shifted = word * 16, magnitudes = word & 0x77777777u;  // signs of even codes
                 to[i][l] = look_up(own.rows[l], magnitudes, permute_bytes(word, shifted, 0x1504));
                 to[i][2 + l] = look_up(own.rows[l], magnitudes >> 16, permute_bytes(word, shifted, 0x3726));
                 keep(to[i][l]), keep(to[i][2 + l]);  // here, not behind the fence of the products
             }
+        }
     }
     // Loads the thread's codes and scales of a box.
     __device__ __forceinline__ void load_codes(uint32_t stage, int box, const Place& place, CodesOfThread& own) const {
         const uint8_t* const codes = shared.stages[stage].codes + (place.codes ^ box * (Block::kLine / 2));
-        const uint32_t* const from = &shared.scales[stage][box][place.word];
+        const auto* const scales = reinterpret_cast<const uint8_t*>(&shared.scales[stage][box]);
 #pragma unroll
         for (int l = 0; l < 2; l++) {
             own.codes[l] = *reinterpret_cast<const uint4*>(codes + l * 8 * Block::kLine);
-            own.fours[l] = from[l * kWordsOfEightLines];
-            own.fours_behind[l] = from[kScaledLines + l * kWordsOfEightLines];
+            own.exponents[l] = scales[place.scales >> 16 * l & 0xFFFF];
         }
     }
     // Finds the rows of the table for its scales, and marks lines that it has none for.
-    __device__ __forceinline__ void find_rows(const Place& place, CodesOfThread& own) {
+    __device__ __forceinline__ void find_rows(CodesOfThread& own) {
         constexpr uint32_t above = 0x100;  // so that no half borrows from the other
-        const uint32_t first = __funnelshift_r(own.fours[0], own.fours_behind[0], place.shifts);
-        const uint32_t second = __funnelshift_r(own.fours[1], own.fours_behind[1], place.shifts >> 8);
-        const uint32_t exponents = permute_bytes(first, second, own_scales()) & 0x00FF00FFu;
-        const uint32_t below = references + (above + kRoom) * 0x00010001u - exponents;
+        keep(references);                  // else its sum takes a register over the loop
+        const uint32_t below = references + (above + kRoom) * 0x00010001u - (own.exponents[0] + own.exponents[1] * 0x10000);
         const uint32_t fold = __vminu2(__vmaxu2(below, above * 0x00010001u), (above + kFolds) * 0x00010001u);
         unusual |= below ^ fold;
 #pragma unroll
         for (int l = 0; l < 2; l++) own.rows[l] = shared.folded[fold >> 16 * l & 0xFF];
     }
-    // Selects the scales of the thread's quarter, byte q of two words, one for either half.
-    static __device__ __forceinline__ uint32_t own_scales() { return 0x0400 + read_thread() % 4 * 0x0101; }
-
+    __device__ __forceinline__ void decode_box(uint32_t stage, int box, const Place& place, Operands& to) {
+        CodesOfThread own;
+        load_codes(stage, box, place, own);
+        find_rows(own);
+        decode(own, to);
+    }
+    // Returns where the thread's codes and scales lie. Unaligned scales may lie in the word behind that of their line.
+    __device__ __forceinline__ Place place_of(const FoldedTile& tile, uint32_t line) const {
+        const uint32_t quarter = read_thread() % 4, shifts = args.shifted ? shifts_of_lines(args.problem, tile, line) : 0;
+        Place place{place_in_lines<Block::kLine>(line, quarter), 0};
+#pragma unroll
+        for (uint32_t l = 0; l < 2; l++) {
+            const uint32_t byte = quarter + (shifts >> 8 * l & 0xFF) / 8;
+            place.scales |= ((byte / 4 * kScaledLines + word_of_line(line) + l * kWordsOfEightLines) * 4 + byte % 4)
+                            << 16 * l;
+        }
+        return place;
+    }
     template <int columns>
-    __device__ __forceinline__ void multiply_turn(float (&part)[columns / 2], const void* box, int turn,
-                                                  const Operands& operands) const {
+    __device__ __forceinline__ void multiply_box(float (&part)[columns / 2], const void* box,
+                                                 const Operands& operands) const {
         const TileDescriptor described = describe_tile(box);
         hold_accumulators(part);
         order_products();
 #pragma unroll
-        for (int i = 0; i < kTurnProducts; i++)
-            multiply_e4m3_lines(part, operands[i], described.along((turn * kTurnProducts + i) * kProductBytes), turn + i > 0);
+        for (int i = 0; i < kProducts; i++)
+            multiply_e4m3_lines(part, operands[i], described.along(i * kProductBytes), i > 0);
         commit_products();
     }
     // Adds the sums of a box, under the scales of tokens, to the totals. Some of these are loaded before the sums are there.
@@ -142,8 +152,8 @@ struct FoldedConsumer {
     }
     // Multiplies the totals by the scales that the references stand for, in two steps where a factor is no number.
     __device__ __forceinline__ void multiply_by_references() {
-        constexpr int bias = 127, lift = kTokenScales == TokenScales::Of128 ? kTokenLiftLog2 : 0;
-        constexpr int less = bias + kMostFold + lift - int(kRoom);
+        const int bias = 127, lift = kTokenScales == TokenScales::Of128 ? kTokenLiftLog2 : 0;
+        const int less = bias + kMostFold + lift - int(kRoom);
         const int first = int(references & 0xFF) - less, second = int(references >> 16) - less;
         const auto power = [](int exponent) { return bits_float(uint32_t(bias + exponent) << 23); };
         if (__all_sync(kAllLanes, min(first, second) > -bias && max(first, second) <= bias)) {
@@ -156,43 +166,31 @@ struct FoldedConsumer {
     template <int columns>
     __device__ __forceinline__ void multiply_steps(const FoldedTile& tile) {
         const uint32_t lane = read_thread() % 32, line = bf16::consumer_warp() * kWarpLines + lane / 4;
-        const Place place{place_in_lines<Block::kLine>(line, lane % 4), word_of_line(line),
-                          args.shifted ? shifts_of_lines(args.problem, tile, line) : 0};
-        uint32_t next = ring.at(), parity = ring.parity();  // a stage
+        const Place place = place_of(tile, line);
         Operands operands[2];
-        CodesOfThread own;
         float part[columns / 2];
 #pragma unroll
         for (float& sum : part) sum = 0;
-        wait(shared.full[next], parity);
+        wait(shared.full[ring.at()], ring.parity());
         begin_tile(tile, line);
-        load_codes(next, 0, place, own);
-        find_rows(place, own);
-        decode(own, 0, operands[0]);
+        decode_box(ring.at(), 0, place, operands[0]);
 #pragma unroll 1
         for (int32_t left = uniform(tile.blocks); left > 0; left--) {
-            const uint32_t stage = uint32_t(uniform(int32_t(next)));  // so that descriptors are, too
-            if (++next == Block::kStages) next = 0, parity ^= 1;
-#pragma unroll(columns > kUnrolledColumns ? 1 : Block::kBoxes)
+            const uint32_t stage = uint32_t(uniform(int32_t(ring.at())));  // so that descriptors are, too
+            ring.next();
+#pragma unroll
             for (int box = 0; box < Block::kBoxes; box++) {
-                const uint8_t* const numbers = shared.stages[stage].boxes[box];
-                const bool ends = box + 1 == Block::kBoxes, more = left > 1;  // the last box is loaded again
-                if (ends && more) wait(shared.full[next], parity);
-                multiply_turn<columns>(part, numbers, 0, operands[0]);
-                CodesOfThread then;
-                load_codes(ends && more ? next : stage, ends ? (more ? 0 : box) : box + 1, place, then);
-                decode(own, 1, operands[1]);
-                multiply_turn<columns>(part, numbers, 1, operands[1]);
-                find_rows(place, then);
-                wait_products_before<1>();
-                decode(then, 0, operands[0]);
-                own = then;
+                const bool ends = box + 1 == Block::kBoxes, more = left > 1;  // the last box is decoded again
+                multiply_box<columns>(part, shared.stages[stage].boxes[box], operands[box]);
+                if (ends && more) wait(shared.full[ring.at()], ring.parity());
+                decode_box(ends && more ? ring.at() : stage, ends ? (more ? 0 : box) : box + 1, place, operands[1 - box]);
+                // Branches, so that ptxas does not decode behind the products, where registers allow it.
+                if (more && (!ends || columns <= 128)) wait(shared.full[ring.at()], ring.parity());
                 promote<columns>(part, shared.token_scales[stage][box] + lane % 4 * 2);
             }
             __syncwarp();
             if (elect_lane()) arrive(shared.free[stage]);
         }
-        ring.bits = next + 8 * parity;
     }
     // Multiplies the steps of a tile in instructions of at least as many columns as it has tokens, of those that `columns`
     // names.
