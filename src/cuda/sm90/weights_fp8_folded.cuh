@@ -184,7 +184,7 @@ struct FoldedConsumer {
                 multiply_box<columns>(part, shared.stages[stage].boxes[box], operands[box]);
                 if (ends && more) wait(shared.full[ring.at()], ring.parity());
                 decode_box(ends && more ? ring.at() : stage, ends ? (more ? 0 : box) : box + 1, place, operands[1 - box]);
-                // Branches, so that ptxas does not decode behind the products, where registers allow it.
+                // A branch: else ptxas decodes behind the wait for products. With 144 columns the second one spills.
                 if (more && (!ends || columns <= 128)) wait(shared.full[ring.at()], ring.parity());
                 promote<columns>(part, shared.token_scales[stage][box] + lane % 4 * 2);
             }
